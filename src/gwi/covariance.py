@@ -1,0 +1,207 @@
+"""Whitened covariances S of the sparse posterior kernel: W₂-optimal, Titsias', the paper's start; the matched weight β.
+
+For W₂² with a Gaussian likelihood and fixed σ², k and Z, the part of the generalized loss that S enters is
+
+    J(S) = mean_i A_i r(x_i, x_i) + β (mean_i k(x_i, x_i) − 2 tr (C_P^½ C_Q C_P^½)^½),   A_i = β + N / 2σ²(x_i),
+
+convex in S and free of the mean and of y. `docs/method.md` derives what is used here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi.kernels import whitened_features
+from gwi.linalg import (
+    cholesky,
+    cholesky_solve,
+    nuclear_norm,
+    positive_semidefinite_factor,
+    solve_lower,
+)
+from gwi.measures import kernel_matrix
+from gwi.sums import RowSums, row_sums
+
+
+def titsias_covariance(sums: RowSums) -> Float[Tensor, "*J M M"]:
+    """S = (I + Σ φφᵀ/σ²)⁻¹: the optimum under KL (Titsias 2009), and the exact GP posterior at Z = X.
+
+    Args:
+        sums: over all rows, with w = 1/σ²(x).
+    """
+    eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
+    root = solve_lower(cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor, eye.expand(sums.gram.shape))
+    return root.mT @ root
+
+
+def paper_initial_covariance(
+    prior_kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    batch: Float[Tensor, "B D"],
+    noise_variance: float,
+    num_data: int,
+    *,
+    jitter: float = 0.0,
+) -> Float[Tensor, "*J M M"]:
+    """The paper's starting point Σ = (k(Z, Z) + (N/N_B) k(Z, X_B) k(X_B, Z)/σ²)⁻¹, whitened: Titsias' S from one batch."""
+    scaled_noise = noise_variance * batch.shape[0] / num_data
+    return titsias_covariance(
+        row_sums(prior_kernel, inducing_points, batch, noise_variance=scaled_noise, jitter=jitter)
+    )
+
+
+def shrinkage(
+    noise_variance: Float[Tensor, "*n"] | float, num_data: int, divergence_weight: float
+) -> Float[Tensor, "*n"] | float:
+    """a(x) = 1 + N / 2βσ²(x): by how much W₂² shrinks the prior; S = a⁻² I is its optimum when Z explains every point."""
+    return 1 + num_data / (2 * divergence_weight * noise_variance)
+
+
+def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor, "*n"] | float) -> float:
+    """β_match: the β at which W₂²'s a⁻² I has the same mean in-span variance as Titsias' covariance.
+
+    With H = ΦΦᵀ/N: s = tr(S_T H)/tr(H) and β = (N/2σ²) √s/(1 − √s). Noise that depends on x enters through its mean precision,
+    both here and in S_T; the covariance itself is then solved with the full σ²(x).
+
+    Args:
+        unweighted: sums over all rows with w = 1.
+        noise_variance: σ², or σ²(x) at each row.
+    """
+    precision = float(torch.as_tensor(noise_variance, dtype=torch.float64).reciprocal().mean())
+    eigenvalues = torch.linalg.eigvalsh(unweighted.gram.detach()).clamp_min(0)
+    posterior = (eigenvalues / (1 + precision * eigenvalues)).sum() / eigenvalues.sum()
+    # As √s → 1 the data say nothing (σ² ≫ k) and β → ∞; the cap leaves r = k to ten digits.
+    root = float(posterior.sqrt().clamp_max(1 - 1e-10))
+    return unweighted.num_rows * precision / 2 * root / (1 - root)
+
+
+@dataclass(frozen=True)
+class CovarianceProblem:
+    """J(S) on n points, in factors, so that r(X, X) is never formed.
+
+    Attributes:
+        features: Φ.
+        residual_factor: L₀ with L₀ L₀ᵀ = k(X, X) − ΦᵀΦ.
+        prior_factor: L_k with L_k L_kᵀ = L₀ L₀ᵀ + ΦᵀΦ to the last bit, so that S = I is Q = P.
+        precision: A_i = β + N / 2σ²(x_i).
+        divergence_weight: β.
+    """
+
+    features: Float[Tensor, "M n"]
+    residual_factor: Float[Tensor, "n r"]
+    prior_factor: Float[Tensor, "n n"]
+    precision: Float[Tensor, " n"]
+    divergence_weight: float
+
+
+@torch.no_grad()
+def covariance_problem(
+    prior_kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    points: Float[Tensor, "n D"],
+    *,
+    noise_variance: Float[Tensor, " n"] | float,
+    num_data: int,
+    divergence_weight: float,
+    jitter: float = 0.0,
+) -> CovarianceProblem:
+    """Set up J(S) on `points`, which stand for all `num_data` rows.
+
+    Args:
+        prior_kernel: k.
+        inducing_points: Z.
+        points: rows, all of them or a sample much larger than M.
+        noise_variance: σ², or σ²(x) at the points.
+        num_data: N.
+        divergence_weight: β.
+        jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+    """
+    l_z = cholesky(kernel_matrix(prior_kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
+    phi = whitened_features(prior_kernel, inducing_points, l_z, points)
+    k_xx = kernel_matrix(prior_kernel, points)
+    # Rounding in the subtraction is proportional to k, so eigenvalues below n · eps · k̄ are zero, not information.
+    floor = points.shape[0] * torch.finfo(k_xx.dtype).eps * float(k_xx.diagonal().mean())
+    residual = positive_semidefinite_factor(k_xx - phi.mT @ phi, tolerance=10 * floor, name="k(X, X) − ΦᵀΦ")
+    residual = residual[:, residual.abs().amax(0) > 0]
+    # QR of the stacked factors gives L_k without squaring the condition number, and without a jitter of its own.
+    prior_factor = torch.linalg.qr(torch.cat([residual, phi.mT], dim=1).mT, mode="r").R.mT
+    noise = torch.as_tensor(noise_variance, dtype=points.dtype, device=points.device).expand(points.shape[0])
+    return CovarianceProblem(phi, residual, prior_factor, divergence_weight + num_data / (2 * noise), divergence_weight)
+
+
+def covariance_objective(problem: CovarianceProblem, factor: Float[Tensor, "M B"]) -> Float[Tensor, ""]:
+    """J(F Fᵀ), differentiable in F."""
+    in_span = problem.features.mT @ factor
+    num_points = problem.features.shape[1]
+    variance = problem.residual_factor.square().sum(-1) + in_span.square().sum(-1)
+    fidelity = nuclear_norm(problem.prior_factor.mT @ torch.cat([problem.residual_factor, in_span], dim=1)) / num_points
+    prior_variance = problem.prior_factor.square().sum() / num_points
+    return (problem.precision * variance).mean() + problem.divergence_weight * (prior_variance - 2 * fidelity)
+
+
+@dataclass(frozen=True)
+class CovarianceSolution:
+    """The minimiser of J and how well it is known.
+
+    Attributes:
+        whitened_covariance: S.
+        objective: J(S).
+        duality_gap: an upper bound on J(S) − min J, relative to the sum of J's positive terms.
+        objectives: J at each iteration.
+        converged: whether the gap reached the tolerance.
+    """
+
+    whitened_covariance: Float[Tensor, "M M"]
+    objective: float
+    duality_gap: float
+    objectives: tuple[float, ...]
+    converged: bool
+
+
+@torch.no_grad()
+def wasserstein_covariance(
+    problem: CovarianceProblem, *, tolerance: float = 1e-7, max_iterations: int = 1000
+) -> CovarianceSolution:
+    """argmin J(S) over S ⪰ 0 by a fixed point without a step size that decreases J at every step.
+
+    −‖X‖_* ≤ −tr(Wᵀ X) for any W of norm at most one, with equality at the polar factor of X; minimising the right-hand side over
+    F is linear least squares. Stops when the duality gap, which bounds the distance to the optimum, is below the tolerance.
+    """
+    phi, beta = problem.features, problem.divergence_weight
+    num_inducing, num_points = phi.shape
+    gram = (phi * problem.precision) @ phi.mT / num_points
+    gram_factor = cholesky(gram, jitter=1e-14, name="ΦAΦᵀ").factor
+    cross = phi @ problem.prior_factor / num_points
+    fixed = problem.prior_factor.mT @ problem.residual_factor
+    # The optimum when Z explains every point, exact there for any σ²(x): S = F Fᵀ, F = β (ΦAΦᵀ)⁻¹ ΦΦᵀ.
+    factor = beta * cholesky_solve(gram_factor, phi @ phi.mT / num_points)
+    objectives: list[float] = []
+    gap, converged = float("inf"), False
+    eps = torch.finfo(phi.dtype).eps
+    for _ in range(max_iterations):
+        moving = problem.prior_factor.mT @ (phi.mT @ factor)
+        left, values, right = torch.linalg.svd(torch.cat([fixed, moving], dim=1), full_matrices=False)
+        fidelity = float(values.sum()) / num_points
+        linear = float((problem.precision * problem.residual_factor.square().sum(-1)).mean())
+        linear += float((gram @ factor * factor).sum())
+        prior_variance = float(problem.prior_factor.square().sum()) / num_points
+        objectives.append(linear + beta * (prior_variance - 2 * fidelity))
+        # H = β Φ T Φᵀ / n, T the optimal transport from Q to P; −H is the gradient of J's cross term.
+        root = solve_lower(gram_factor, cross @ left) * (beta * num_points / values.clamp_min(eps * values[0])).sqrt()
+        top = float(torch.linalg.matrix_norm(root, 2)) ** 2
+        scale = min(1.0, 1.0 / top)
+        whitened = gram_factor.mT @ factor
+        complementarity = float(whitened.square().sum() - scale * (root.mT @ whitened).square().sum())
+        gap = complementarity + beta * fidelity * (1 - scale) ** 2 / scale
+        gap /= linear + beta * prior_variance
+        if gap <= tolerance:
+            converged = True
+            break
+        polar = left @ right[:, -num_inducing:]
+        factor = beta * cholesky_solve(gram_factor, cross @ polar)
+    return CovarianceSolution(factor @ factor.mT, objectives[-1], gap, tuple(objectives), converged)

@@ -1,0 +1,215 @@
+"""Likelihoods p(y | f): Gaussian with constant or input-dependent noise, and robust-max for classes.
+
+Each gives the expected log-likelihood under F(x) ~ N(m, r), the predictive distribution and the NLL. `expected_log_likelihood`
+also takes any GPyTorch likelihood with an `expected_log_prob`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import torch
+from gpytorch.distributions import MultivariateNormal
+from jaxtyping import Float, Int, Shaped
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor, nn
+
+from gwi.linalg import LOG_TWO_PI
+
+
+def expected_log_likelihood(
+    likelihood: nn.Module,
+    y: Shaped[Tensor, "*J N"],
+    mean: Float[Tensor, "J N"],
+    variance: Float[Tensor, "J N"],
+    x: Float[Tensor, "N D"],
+) -> Float[Tensor, " N"]:
+    """E_Q[log p(y_n | F(x_n))] for each row, summed over outputs; `likelihood` is one of ours or one of GPyTorch's."""
+    if hasattr(likelihood, "expected_log_likelihood"):
+        return likelihood.expected_log_likelihood(y, mean, variance, x)  # type: ignore[no-any-return, operator]
+    marginals = MultivariateNormal(mean, DiagLinearOperator(variance))
+    return likelihood.expected_log_prob(y, marginals).sum(0)  # type: ignore[no-any-return, operator]
+
+
+class GaussianLikelihood(nn.Module):
+    """y = f(x) + ε, ε ~ N(0, σ²(x)).
+
+    Args:
+        noise_variance: σ², a number, one number an output, or a function (or module) from (N, D) rows to (N,) or (J, N)
+            variances. Numbers become a parameter, held as a logarithm.
+    """
+
+    def __init__(self, noise_variance: float | Float[Tensor, " J"] | Callable[[Tensor], Tensor] = 1.0):
+        super().__init__()
+        self.noise_function = noise_variance if callable(noise_variance) else None
+        if not callable(noise_variance):
+            value = torch.as_tensor(noise_variance, dtype=torch.float64).reshape(-1, 1)
+            if not (value > 0).all():
+                raise ValueError(f"A noise variance must be positive; got {value.min().item():.3g}.")
+            self.log_noise_variance = nn.Parameter(value.log())
+
+    def noise_variance_at(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
+        """σ²(x) at each row."""
+        if self.noise_function is not None:
+            return self.noise_function(x)
+        return self.log_noise_variance.exp().expand(-1, x.shape[0])
+
+    def expected_log_likelihood(
+        self,
+        y: Float[Tensor, "*J N"],
+        mean: Float[Tensor, "J N"],
+        variance: Float[Tensor, "J N"],
+        x: Float[Tensor, "N D"],
+    ) -> Float[Tensor, " N"]:
+        """−½ log 2πσ² − ((y − m)² + r) / 2σ²  [eq:ELL], summed over outputs."""
+        noise = self.noise_variance_at(x)
+        return -(LOG_TWO_PI + noise.log() + ((y - mean).square() + variance) / noise).sum(0) / 2
+
+    def predictive(
+        self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"], x: Float[Tensor, "N D"]
+    ) -> torch.distributions.Normal:
+        """Y* ~ N(m_Q, r + σ²)  [eq:predictive_distr]; tempering multiplies its variance."""
+        return torch.distributions.Normal(mean, (variance + self.noise_variance_at(x)).sqrt())
+
+    def nll(
+        self,
+        y: Float[Tensor, "*J N"],
+        mean: Float[Tensor, "J N"],
+        variance: Float[Tensor, "J N"],
+        x: Float[Tensor, "N D"],
+    ) -> Float[Tensor, " N"]:
+        """−log p(y* | y) of each row  [ap_eq: NLL], summed over outputs."""
+        return -self.predictive(mean, variance, x).log_prob(y).sum(0)
+
+
+class RobustMaxLikelihood(nn.Module):
+    """p(y | f) = 1 − ε if y = argmax_j f_j, else ε / (J − 1).
+
+    Args:
+        num_classes: J.
+        epsilon: ε, the share of labels taken to be wrong.
+        quadrature: ``"composite"`` is accurate for any ratio of variances; ``"gauss-hermite"`` is the paper's rule, whose error
+            grows when variances differ between classes.
+        num_nodes: nodes of the Gauss–Hermite rule.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        epsilon: float = 0.01,
+        *,
+        quadrature: Literal["composite", "gauss-hermite"] = "composite",
+        num_nodes: int = 20,
+    ):
+        super().__init__()
+        if num_classes < 2 or not 0 < epsilon < 1:
+            raise ValueError(f"Robust-max needs at least 2 classes and 0 < ε < 1; got {num_classes} and {epsilon}.")
+        if quadrature not in ("composite", "gauss-hermite"):
+            raise ValueError(f'quadrature is "composite" or "gauss-hermite"; got {quadrature!r}.')
+        self.num_classes, self.epsilon = num_classes, epsilon
+        self.quadrature, self.num_nodes = quadrature, num_nodes
+
+    def argmax_probabilities(
+        self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]
+    ) -> Float[Tensor, "J N"]:
+        """S(x, j) = Q(F_j(x) is the largest), one row a class."""
+        if mean.shape[0] != self.num_classes:
+            raise ValueError(f"Robust-max over {self.num_classes} classes got means of {mean.shape[0]} outputs.")
+        if self.quadrature == "gauss-hermite":
+            return _gauss_hermite_argmax(mean, variance, self.num_nodes)
+        # The rule holds (J, n, nodes) numbers at a time; rows are taken so many that this stays near 100 MB.
+        rows = max(1, int(1e7) // (self.num_classes * _num_composite_nodes(self.num_classes)))
+        chunks = zip(mean.split(rows, dim=1), variance.split(rows, dim=1), strict=True)
+        return torch.cat([_composite_argmax(m, r) for m, r in chunks], dim=1)
+
+    def expected_log_likelihood(
+        self,
+        y: Int[Tensor, " N"],
+        mean: Float[Tensor, "J N"],
+        variance: Float[Tensor, "J N"],
+        x: Float[Tensor, "N D"] | None = None,
+    ) -> Float[Tensor, " N"]:
+        """log(1 − ε) S(x, y) + log(ε / (J − 1)) (1 − S(x, y))  [eq:multiclass_ell]."""
+        chosen = self.argmax_probabilities(mean, variance).gather(0, y[None])[0]
+        hit, miss = np.log1p(-self.epsilon), np.log(self.epsilon / (self.num_classes - 1))
+        return hit * chosen + miss * (1 - chosen)
+
+    def class_probabilities(self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> Float[Tensor, "J N"]:
+        """Q(Y* = j) = (1 − ε) S + ε/(J − 1) (1 − S), one row a class."""
+        chosen = self.argmax_probabilities(mean, variance)
+        return (1 - self.epsilon) * chosen + self.epsilon / (self.num_classes - 1) * (1 - chosen)
+
+    def predictive(
+        self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"], x: Float[Tensor, "N D"] | None = None
+    ) -> torch.distributions.Categorical:
+        """The distribution of the label of each row."""
+        return torch.distributions.Categorical(probs=self.class_probabilities(mean, variance).mT)
+
+    def nll(
+        self,
+        y: Int[Tensor, " N"],
+        mean: Float[Tensor, "J N"],
+        variance: Float[Tensor, "J N"],
+        x: Float[Tensor, "N D"] | None = None,
+    ) -> Float[Tensor, " N"]:
+        """−log Q(Y* = y) of each row."""
+        return -self.class_probabilities(mean, variance).gather(0, y[None])[0].log()
+
+
+# Breakpoints of the composite rule in standard deviations from each class's mean: every class's density and distribution
+# function is smooth on each piece, whatever the other classes' scales. Outside ±9 a normal density is below 1e-18.
+_BREAKPOINTS = (-9.0, -5.0, -2.5, -1.0, 0.0, 1.0, 2.5, 5.0, 9.0)
+_NODES_PER_PIECE = 8
+# log Φ(−38) = −726: beyond, exp underflows, and the gradient of log Φ would multiply that zero by infinity.
+_LARGEST_Z = 38.0
+
+
+def _num_composite_nodes(num_classes: int) -> int:
+    return (len(_BREAKPOINTS) * num_classes - 1) * _NODES_PER_PIECE
+
+
+def _composite_argmax(mean: Tensor, variance: Tensor) -> Tensor:
+    """S_j = ∫ N(t | m_j, r_j) Π_{l≠j} Φ((t − m_l)/√r_l) dt on one set of nodes for all classes."""
+    std = variance.clamp_min(torch.finfo(variance.dtype).tiny ** 0.5).sqrt()
+    # Put the origin at the narrowest class: its nodes are then resolved to the last bit of its own scale.
+    origin = mean.gather(0, std.argmin(0, keepdim=True)).detach()
+    mean = mean - origin
+    with torch.no_grad():  # The integral does not depend on where its nodes are.
+        offsets = torch.tensor(_BREAKPOINTS, dtype=mean.dtype, device=mean.device)
+        breaks = (mean[..., None] + std[..., None] * offsets).movedim(0, 1).flatten(1).sort(-1).values
+        nodes, weights = _legendre(_NODES_PER_PIECE, mean.dtype, mean.device)
+        half = (breaks.diff(dim=-1) / 2)[..., None]
+        t = (breaks[:, :-1, None] + half * (1 + nodes)).flatten(1)
+        w = (half * weights).flatten(1)
+    z = ((t - mean[..., None]) / std[..., None]).clamp(-_LARGEST_Z, _LARGEST_Z)
+    log_cdf = torch.special.log_ndtr(z)
+    log_density = -(z.square() + LOG_TWO_PI) / 2 - std.log()[..., None]
+    others = log_cdf.sum(0) - log_cdf
+    return (w * (log_density + others).exp()).sum(-1)
+
+
+def _gauss_hermite_argmax(mean: Tensor, variance: Tensor, num_nodes: int) -> Tensor:
+    """S(x, j) as printed in the paper: nodes of class j's own density."""
+    xi, weights = _hermite(num_nodes, mean.dtype, mean.device)
+    std = variance.clamp_min(torch.finfo(variance.dtype).tiny ** 0.5).sqrt()
+    t = mean[..., None] + (2**0.5) * std[..., None] * xi
+    z = (t[:, None] - mean[None, ..., None]) / std[None, ..., None]
+    log_cdf = torch.special.log_ndtr(z.clamp(-_LARGEST_Z, _LARGEST_Z))
+    own = torch.eye(mean.shape[0], dtype=torch.bool, device=mean.device)[..., None, None]
+    others = torch.where(own, torch.zeros_like(log_cdf), log_cdf).sum(1)
+    return (weights * others.exp()).sum(-1) / torch.pi**0.5
+
+
+@lru_cache(maxsize=8)
+def _legendre(num_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
+    return torch.as_tensor(nodes, dtype=dtype, device=device), torch.as_tensor(weights, dtype=dtype, device=device)
+
+
+@lru_cache(maxsize=8)
+def _hermite(num_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    nodes, weights = np.polynomial.hermite.hermgauss(num_nodes)
+    return torch.as_tensor(nodes, dtype=dtype, device=device), torch.as_tensor(weights, dtype=dtype, device=device)

@@ -1,0 +1,202 @@
+"""The only file that factorises: Cholesky with scale-relative jitter, triangular solves, Bures fidelity.
+
+Jitter is always relative to the mean diagonal of the matrix (or to a scale the caller names), so a kernel measured in
+micrometres and the same kernel measured in kilometres get the same treatment. Nothing here forms an inverse.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A matrix that should be positive definite is not, and no tolerable jitter makes it so."""
+
+
+class JitterWarning(UserWarning):
+    """A factorisation succeeded only with a jitter large enough to show in results."""
+
+
+@dataclass(frozen=True)
+class Cholesky:
+    """A lower Cholesky factor and the jitter it needed.
+
+    Attributes:
+        factor: L with L Lᵀ = A + jitter · scale · I.
+        jitter: the relative jitter of each matrix of the batch, 0 where none was needed.
+    """
+
+    factor: Float[Tensor, "*J n n"]
+    jitter: Float[Tensor, "*J"]
+
+
+# First jitter tried after the requested one, and the largest one accepted, both in units of the matrix's scale.
+_FIRST_JITTER = {torch.float64: 1e-14, torch.float32: 1e-6}
+_LARGEST_JITTER = {torch.float64: 1e-5, torch.float32: 1e-2}
+_NOTICEABLE_JITTER = {torch.float64: 1e-8, torch.float32: 1e-3}
+
+
+def cholesky(
+    matrix: Float[Tensor, "*J n n"],
+    *,
+    jitter: float = 0.0,
+    scale: Float[Tensor, "*J"] | None = None,
+    name: str = "matrix",
+) -> Cholesky:
+    """Factorise a positive definite matrix, adding as little jitter as succeeds.
+
+    The first attempt adds `jitter`; each failed attempt multiplies it by ten, for the failing matrices of a batch only.
+
+    Args:
+        matrix: symmetric, positive semi-definite up to rounding.
+        jitter: relative to `scale`; zero tries the matrix as it is.
+        scale: what jitter is relative to; the mean diagonal unless given. Residuals of a subtraction pass the scale of
+            the minuend, because that is what their rounding errors are proportional to.
+        name: how an error message calls the matrix, for example ``k(Z, Z)``.
+
+    Raises:
+        NotPositiveDefiniteError: if the matrix has a NaN or an infinity, is zero, or fails with the largest jitter.
+    """
+    if matrix.dtype not in _FIRST_JITTER:
+        raise TypeError(f"{name} has dtype {matrix.dtype}; use torch.float64 (recommended) or torch.float32.")
+    if not torch.isfinite(matrix).all():
+        raise NotPositiveDefiniteError(
+            f"{_describe(matrix, name)} contains NaN or infinity. "
+            "Check the inputs and length-scales for extreme values, or use float64."
+        )
+    scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1) if scale is None else scale.expand(matrix.shape[:-2])
+    if not (scale > 0).all():
+        raise NotPositiveDefiniteError(
+            f"{_describe(matrix, name)} has mean diagonal {scale.min().item():.3g}, so it describes no variance at all. "
+            "Check that the kernel's outputscale is not zero."
+        )
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    used = torch.full(matrix.shape[:-2], float(jitter), dtype=matrix.dtype, device=matrix.device)
+    while True:
+        # A zero jitter must leave the matrix bit-equal, hence the product rather than a branch.
+        factor, info = torch.linalg.cholesky_ex(matrix + (used * scale)[..., None, None] * eye)
+        failed = info > 0
+        if not failed.any():
+            break
+        raised = torch.where(failed, (10 * used).clamp_min(_FIRST_JITTER[matrix.dtype]), used)
+        if raised.max() > max(_LARGEST_JITTER[matrix.dtype], 1e3 * jitter):
+            raise NotPositiveDefiniteError(_diagnosis(matrix, name, used.max().item(), failed))
+        used = raised
+    noticeable = _NOTICEABLE_JITTER[matrix.dtype]
+    if used.numel() and used.max() > max(noticeable, jitter):
+        warnings.warn(
+            f"{_describe(matrix, name)} needed a jitter of {used.max().item():.0e} of its mean diagonal. "
+            "Results may be off by as much; use float64, or fewer or more spread points.",
+            JitterWarning,
+            stacklevel=2,
+        )
+    return Cholesky(factor, used)
+
+
+def _describe(matrix: Tensor, name: str) -> str:
+    return f"{name} ({' × '.join(str(n) for n in matrix.shape)}, {str(matrix.dtype).removeprefix('torch.')})"
+
+
+def _diagnosis(matrix: Tensor, name: str, jitter: float, failed: Tensor) -> str:
+    worst = matrix[failed] if matrix.ndim > 2 else matrix[None]
+    eigenvalues = torch.linalg.eigvalsh(worst.detach().double())
+    return (
+        f"{_describe(matrix, name)} is not positive definite: lowest eigenvalue {eigenvalues.min().item():.3g}, "
+        f"largest {eigenvalues.max().item():.3g}, still failing with a jitter of {jitter:.0e} of its mean diagonal. "
+        "Use float64, fewer or more spread points, or check that the kernel is positive semi-definite."
+    )
+
+
+def solve_lower(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "*K n m"]) -> Float[Tensor, "*L n m"]:
+    """L⁻¹ b for a lower-triangular L."""
+    return torch.linalg.solve_triangular(factor, rhs, upper=False)
+
+
+def solve_lower_transposed(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "*K n m"]) -> Float[Tensor, "*L n m"]:
+    """L⁻ᵀ b for a lower-triangular L."""
+    return torch.linalg.solve_triangular(factor.mT, rhs, upper=True)
+
+
+def cholesky_solve(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "*K n m"]) -> Float[Tensor, "*L n m"]:
+    """(L Lᵀ)⁻¹ b."""
+    return solve_lower_transposed(factor, solve_lower(factor, rhs))
+
+
+def log_determinant(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J"]:
+    """log det (L Lᵀ)."""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def positive_semidefinite_factor(
+    matrix: Float[Tensor, "*J n n"], *, tolerance: float | None = None, name: str = "matrix"
+) -> Float[Tensor, "*J n n"]:
+    """A factor B with B Bᵀ equal to a positive semi-definite matrix that may be singular, or zero.
+
+    Eigenvalues within rounding of zero become zero, so the factor of a singular matrix is exactly rank-deficient.
+    Not differentiable where eigenvalues coincide: for matrices that are results, not parameters.
+
+    Args:
+        matrix: symmetric; the zero matrix is allowed.
+        tolerance: eigenvalues below minus this are an error, below plus this are zero; n · eps · largest unless given.
+        name: how an error message calls the matrix.
+    """
+    if not torch.isfinite(matrix).all():
+        raise NotPositiveDefiniteError(f"{_describe(matrix, name)} contains NaN or infinity.")
+    eigenvalues, eigenvectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    largest = eigenvalues.abs().amax(-1, keepdim=True)
+    floor = matrix.shape[-1] * torch.finfo(matrix.dtype).eps * largest if tolerance is None else tolerance
+    if (eigenvalues < -10 * floor).any():
+        raise NotPositiveDefiniteError(
+            f"{_describe(matrix, name)} has eigenvalue {eigenvalues.min().item():.3g} but must be positive "
+            "semi-definite. Pass a covariance, for example B @ B.mT."
+        )
+    kept = torch.where(eigenvalues > floor, eigenvalues, torch.zeros_like(eigenvalues))
+    return eigenvectors * kept.sqrt()[..., None, :]
+
+
+def bures_fidelity(k_factor: Float[Tensor, "*J S A"], r_factor: Float[Tensor, "*K S B"]) -> Float[Tensor, "*L"]:
+    """tr (C_P^½ C_Q C_P^½)^½ for the empirical measure of S points: the cross term of [eq:WD_Gaussians].
+
+    The factors may be rectangular. The derivative of a nuclear norm is the polar factor U Vᵀ, which has norm one
+    whatever the singular values are, so the gradient is finite at zero singular values and at the zero matrix.
+    """
+    # Nuclear norm of the factors, not eigenvalues of r k: r is a cancellation residual and is never formed.
+    return nuclear_norm(k_factor.mT @ r_factor) / k_factor.shape[-2]
+
+
+def nuclear_norm(matrix: Float[Tensor, "*J a b"]) -> Float[Tensor, "*J"]:
+    """The sum of singular values; its gradient is the least-norm subgradient, finite at zero singular values."""
+    return _NuclearNorm.apply(matrix)
+
+
+class _NuclearNorm(torch.autograd.Function):
+    # torch differentiates svdvals with an arbitrary pairing of null vectors, so that its gradient at a zero singular
+    # value is a random direction; leaving those pairs out gives the subgradient of least norm, and a reproducible one.
+    @staticmethod
+    def forward(ctx, matrix: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        if not ctx.needs_input_grad[0]:
+            return torch.linalg.svdvals(matrix).sum(-1)
+        left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+        floor = max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps * values[..., :1]
+        ctx.save_for_backward((left * (values > floor)[..., None, :]) @ right)
+        return values.sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        (polar,) = ctx.saved_tensors
+        return grad[..., None, None] * polar
+
+
+def safe_sqrt(value: Float[Tensor, "*J"]) -> Float[Tensor, "*J"]:
+    """√max(value, 0) with gradient zero, not infinity, at zero."""
+    positive = value > 0
+    return torch.where(positive, torch.where(positive, value, torch.ones_like(value)).sqrt(), torch.zeros_like(value))
+
+
+LOG_TWO_PI = math.log(2 * math.pi)

@@ -1,0 +1,95 @@
+"""Sums over rows, in chunks: all that closed forms for mean, covariance and evidence need of the data.
+
+With φ(x) = L⁻¹ k_Z(x) and weights w (usually 1/σ²), every closed form of the sparse family is a function of Σ w φφᵀ, Σ w φ y and
+three scalars. They are accumulated chunk by chunk, and when gradients are wanted each chunk is recomputed in the backward
+pass, so memory stays O(chunk × M) however many rows there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gwi.kernels import residual_variance, whitened_features
+from gwi.linalg import cholesky
+from gwi.measures import kernel_matrix
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """Weighted sums over all rows, in the whitened basis of the inducing points.
+
+    Attributes:
+        num_rows: N.
+        inducing_factor: L with L Lᵀ = k(Z, Z); coordinates below are with respect to it.
+        gram: Σ w φφᵀ.
+        projection: Σ w φ y.
+        residual: Σ w (k(x, x) − φᵀφ).
+        target_energy: Σ w y².
+        log_weight: Σ log w.
+    """
+
+    num_rows: int
+    inducing_factor: Float[Tensor, "*J M M"]
+    gram: Float[Tensor, "*J M M"]
+    projection: Float[Tensor, "*J M"]
+    residual: Float[Tensor, "*J"]
+    target_energy: Float[Tensor, "*J"]
+    log_weight: Float[Tensor, "*J"]
+
+
+def row_sums(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "*J N"] | None = None,
+    *,
+    noise_variance: Float[Tensor, "*#J #N"] | float = 1.0,
+    chunk_size: int = 4096,
+    jitter: float = 0.0,
+) -> RowSums:
+    """The sums of `RowSums` with w = 1/σ²(x).
+
+    Args:
+        kernel: prior kernel k.
+        inducing_points: Z.
+        x: all rows.
+        y: targets with the prior mean already taken off; zero when None.
+        noise_variance: σ², one for all rows or one each, and one for all outputs or one each.
+        chunk_size: how many rows are held at a time.
+        jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+    """
+    factor = cholesky(kernel_matrix(kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
+    targets = x.new_zeros(x.shape[0]) if y is None else y
+    weights = torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device).reciprocal()
+    weights = weights.expand(*weights.shape[:-1], x.shape[0]) if weights.ndim else weights.expand(x.shape[0])
+
+    def chunk_sums(z: Tensor, l_z: Tensor, x_c: Tensor, y_c: Tensor, w_c: Tensor) -> tuple[Tensor, ...]:
+        phi = whitened_features(kernel, z, l_z, x_c)
+        weighted = phi * w_c[..., None, :]
+        return (
+            weighted @ phi.mT,
+            (weighted @ y_c[..., :, None]).sum(-1),
+            (residual_variance(kernel, x_c, phi) * w_c).sum(-1),
+            (w_c * y_c.square()).sum(-1),
+            w_c.log().expand(*w_c.shape[:-1], x_c.shape[0]).sum(-1),
+        )
+
+    totals: tuple[Tensor, ...] | None = None
+    for start in range(0, x.shape[0], chunk_size):
+        rows = slice(start, start + chunk_size)
+        chunk = (inducing_points, factor, x[rows], targets[..., rows], weights[..., rows])
+        parts = (
+            checkpoint(chunk_sums, *chunk, use_reentrant=False)
+            if torch.is_grad_enabled() and x.shape[0] > chunk_size
+            else chunk_sums(*chunk)
+        )
+        totals = parts if totals is None else tuple(total + part for total, part in zip(totals, parts, strict=True))
+    if totals is None:
+        raise ValueError("Sums over rows need at least one row; got none.")
+    return RowSums(x.shape[0], factor, *totals)
