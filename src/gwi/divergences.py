@@ -67,9 +67,7 @@ def gaussian_wasserstein_squared(
     return (mean_p - mean_q).square().sum(-1) + traces - 2 * bures_fidelity(a, b) * a.shape[-2]
 
 
-def kl_divergence(
-    p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, "S D"] | None = None
-) -> Float[Tensor, " J"]:
+def kl_divergence(p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, "S D"] | None = None) -> Float[Tensor, " J"]:
     """KL(Q, P) [eq:def_KLD], finite only in the SVGP family: ½ (tr S + vᵀv − M − log det S) in whitened coordinates.
 
     Q must have a `KernelMean` and a `SparsePosteriorKernel` on the same Z and the prior's kernel. Any other mean or kernel
@@ -79,6 +77,7 @@ def kl_divergence(
         p: prior.
         q: posterior.
         points: ignored; there so that every divergence has the same signature.
+
     """
     del points
     mean, kernel = q.mean, q.kernel

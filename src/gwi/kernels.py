@@ -29,6 +29,7 @@ def default_kernel(
         num_features: D.
         lengthscale: α_d, one for all or one each; √D unless given, the typical distance of standardised rows.
         outputscale: σ_f².
+
     """
     # GPyTorch creates its parameters in torch's default dtype, hence the conversion before the values go in.
     base = RBFKernel(ard_num_dims=num_features, lengthscale_constraint=_positive())
@@ -53,6 +54,7 @@ class SparsePosteriorKernel(Kernel):
         inducing_points: Z. A parameter that does not ask for gradients until `requires_grad_` is called on it.
         whitened_covariance: S, positive semi-definite, zero allowed; a batch of J for J outputs. Held as its factor F.
         jitter: relative jitter of the first Cholesky attempt on K_ZZ.
+
     """
 
     has_lengthscale = False
@@ -124,15 +126,16 @@ class SparsePosteriorKernel(Kernel):
 
 
 def whitened_features(
-    prior_kernel: Kernel, inducing_points: Float[Tensor, "M D"], factor: Float[Tensor, "*J M M"], x: Float[Tensor, "N D"]
+    prior_kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    factor: Float[Tensor, "*J M M"],
+    x: Float[Tensor, "N D"],
 ) -> Float[Tensor, "*J M N"]:
     """φ(x) = L⁻¹ k_Z(x) given L: the coordinates of k(·, x) in the orthonormal basis of span k(·, Z)."""
     return solve_lower(factor, kernel_matrix(prior_kernel, inducing_points, x))
 
 
-def residual_variance(
-    prior_kernel: Kernel, x: Float[Tensor, "N D"], features: Float[Tensor, "*J M N"]
-) -> Float[Tensor, "*J N"]:
+def residual_variance(prior_kernel: Kernel, x: Float[Tensor, "N D"], features: Float[Tensor, "*J M N"]) -> Float[Tensor, "*J N"]:
     """k(x, x) − φ(x)ᵀφ(x): the prior variance that Z leaves unexplained, at least zero."""
     return (kernel_variance(prior_kernel, x) - features.square().sum(-2)).clamp_min(0)
 
@@ -143,6 +146,7 @@ class FeatureKernel(Kernel):
     Args:
         base_kernel: k on feature space, any GPyTorch kernel.
         feature_map: h, from (N, D) rows to (N, D') features; a module's parameters take part in training.
+
     """
 
     has_lengthscale = False
@@ -179,6 +183,7 @@ class ShrunkenKernel(Kernel):
     Args:
         prior_kernel: k.
         shrinkage: a(x) = 1 + N / (2 β σ²(x)) as a number or as a function from (N, D) rows to (N,) values.
+
     """
 
     has_lengthscale = False

@@ -29,9 +29,9 @@ def expected_log_likelihood(
 ) -> Float[Tensor, " N"]:
     """E_Q[log p(y_n | F(x_n))] for each row, summed over outputs; `likelihood` is one of ours or one of GPyTorch's."""
     if hasattr(likelihood, "expected_log_likelihood"):
-        return likelihood.expected_log_likelihood(y, mean, variance, x)  # type: ignore[no-any-return, operator]
+        return likelihood.expected_log_likelihood(y, mean, variance, x)  # type: ignore[operator]
     marginals = MultivariateNormal(mean, DiagLinearOperator(variance))
-    return likelihood.expected_log_prob(y, marginals).sum(0)  # type: ignore[no-any-return, operator]
+    return likelihood.expected_log_prob(y, marginals).sum(0)  # type: ignore[operator]
 
 
 class GaussianLikelihood(nn.Module):
@@ -40,6 +40,7 @@ class GaussianLikelihood(nn.Module):
     Args:
         noise_variance: σ², a number, one number an output, or a function (or module) from (N, D) rows to (N,) or (J, N)
             variances. Numbers become a parameter, held as a logarithm.
+
     """
 
     def __init__(self, noise_variance: float | Float[Tensor, " J"] | Callable[[Tensor], Tensor] = 1.0):
@@ -94,6 +95,7 @@ class RobustMaxLikelihood(nn.Module):
         quadrature: ``"composite"`` is accurate for any ratio of variances; ``"gauss-hermite"`` is the paper's rule, whose error
             grows when variances differ between classes.
         num_nodes: nodes of the Gauss–Hermite rule.
+
     """
 
     def __init__(
@@ -112,9 +114,7 @@ class RobustMaxLikelihood(nn.Module):
         self.num_classes, self.epsilon = num_classes, epsilon
         self.quadrature, self.num_nodes = quadrature, num_nodes
 
-    def argmax_probabilities(
-        self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]
-    ) -> Float[Tensor, "J N"]:
+    def argmax_probabilities(self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> Float[Tensor, "J N"]:
         """S(x, j) = Q(F_j(x) is the largest), one row a class."""
         if mean.shape[0] != self.num_classes:
             raise ValueError(f"Robust-max over {self.num_classes} classes got means of {mean.shape[0]} outputs.")

@@ -30,6 +30,7 @@ class Cholesky:
     Attributes:
         factor: L with L Lᵀ = A + jitter · scale · I.
         jitter: the relative jitter of each matrix of the batch, 0 where none was needed.
+
     """
 
     factor: Float[Tensor, "*J n n"]
@@ -62,6 +63,7 @@ def cholesky(
 
     Raises:
         NotPositiveDefiniteError: if the matrix has a NaN or an infinity, is zero, or fails with the largest jitter.
+
     """
     if matrix.dtype not in _FIRST_JITTER:
         raise TypeError(f"{name} has dtype {matrix.dtype}; use torch.float64 (recommended) or torch.float32.")
@@ -129,7 +131,7 @@ def cholesky_solve(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "*K n m"]
 
 
 def log_determinant(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J"]:
-    """log det (L Lᵀ)."""
+    """Log det (L Lᵀ)."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -145,6 +147,7 @@ def positive_semidefinite_factor(
         matrix: symmetric; the zero matrix is allowed.
         tolerance: eigenvalues below minus this are an error, below plus this are zero; n · eps · largest unless given.
         name: how an error message calls the matrix.
+
     """
     if not torch.isfinite(matrix).all():
         raise NotPositiveDefiniteError(f"{_describe(matrix, name)} contains NaN or infinity.")
@@ -161,7 +164,7 @@ def positive_semidefinite_factor(
 
 
 def bures_fidelity(k_factor: Float[Tensor, "*J S A"], r_factor: Float[Tensor, "*K S B"]) -> Float[Tensor, "*L"]:
-    """tr (C_P^½ C_Q C_P^½)^½ for the empirical measure of S points: the cross term of [eq:WD_Gaussians].
+    """Tr (C_P^½ C_Q C_P^½)^½ for the empirical measure of S points: the cross term of [eq:WD_Gaussians].
 
     The factors may be rectangular. The derivative of a nuclear norm is the polar factor U Vᵀ, which has norm one
     whatever the singular values are, so the gradient is finite at zero singular values and at the zero matrix.

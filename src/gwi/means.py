@@ -33,6 +33,7 @@ class KernelMean(nn.Module):
         whitened_coefficients: v, one row an output.
         prior_mean: m_P; zero when None.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+
     """
 
     def __init__(
@@ -48,9 +49,7 @@ class KernelMean(nn.Module):
         self.prior_kernel = prior_kernel
         # Shared with a SparsePosteriorKernel when its parameter is passed, so that both learn one Z.
         shared = isinstance(inducing_points, nn.Parameter)
-        self.inducing_points = (
-            inducing_points if shared else nn.Parameter(inducing_points.detach().clone(), requires_grad=False)
-        )
+        self.inducing_points = inducing_points if shared else nn.Parameter(inducing_points.detach().clone(), requires_grad=False)
         self.whitened_coefficients = nn.Parameter(whitened_coefficients.detach().clone())
         self.prior_mean = prior_mean
         self.jitter = jitter
@@ -71,7 +70,7 @@ class KernelMean(nn.Module):
 
 
 def titsias_coefficients(sums: RowSums) -> Float[Tensor, "*J M"]:
-    """v = (I + Σ w φφᵀ)⁻¹ Σ w φ y: the mean of the sparse GP posterior of Titsias (2009), and of the exact one at Z = X."""
+    """V = (I + Σ w φφᵀ)⁻¹ Σ w φ y: the mean of the sparse GP posterior of Titsias (2009), and of the exact one at Z = X."""
     eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
     factor = cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor
     return cholesky_solve(factor, sums.projection[..., None])[..., 0]
@@ -90,6 +89,7 @@ def wasserstein_coefficients(
         unweighted: the same with w = 1.
         divergence_weight: β.
         jitter: relative, for the singular case of fewer rows than basis functions.
+
     """
     system = sums.gram + (2 * divergence_weight / sums.num_rows) * unweighted.gram
     factor = cholesky(system, jitter=jitter, name="ΦAΦᵀ").factor

@@ -56,11 +56,10 @@ class GaussianMeasure(nn.Module):
         mean: a callable from (N, D) rows to (J, N) values, such as those of `gwi.means`; zero when None.
         kernel: any GPyTorch kernel, or one of `gwi.kernels`. A batch of J kernels describes J independent outputs.
         jitter: relative jitter of the first Cholesky attempt on k(X, X).
+
     """
 
-    def __init__(
-        self, mean: Callable[[Tensor], Tensor] | None = None, kernel: Kernel | None = None, *, jitter: float = 0.0
-    ):
+    def __init__(self, mean: Callable[[Tensor], Tensor] | None = None, kernel: Kernel | None = None, *, jitter: float = 0.0):
         super().__init__()
         if kernel is None:
             raise TypeError("A GaussianMeasure needs a kernel, for example gwi.kernels.default_kernel(num_features).")
@@ -96,9 +95,7 @@ class GaussianMeasure(nn.Module):
         """
         mean, factor = self.mean_at(x), self.factor(x)
         batch = torch.broadcast_shapes(mean.shape[:-1], factor.shape[:-2])
-        return MultivariateNormal(
-            mean.expand(*batch, -1), RootLinearOperator(factor.expand(*batch, *factor.shape[-2:]))
-        )
+        return MultivariateNormal(mean.expand(*batch, -1), RootLinearOperator(factor.expand(*batch, *factor.shape[-2:])))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -23,7 +24,7 @@ def mlp(
     widths = [num_features, *hidden, num_outputs]
     layers: list[nn.Module] = []
     rectified = issubclass(activation, (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU))
-    for i, (width_in, width_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (width_in, width_out) in enumerate(itertools.pairwise(widths)):
         linear = nn.Linear(width_in, width_out)
         if rectified:
             nn.init.kaiming_normal_(linear.weight, generator=generator)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from gwi.divergences import Divergence, wasserstein_squared
 from gwi.likelihoods import expected_log_likelihood
 from gwi.linalg import LOG_TWO_PI, cholesky, log_determinant, solve_lower
+from gwi.means import MeanFunction
 from gwi.measures import GaussianMeasure, kernel_matrix
 from gwi.sums import row_sums
 
@@ -39,6 +40,7 @@ def generalized_loss(
             `kl_divergence`, or a partial of `wasserstein_squared_two_sample` with its comparison points.
         divergence_weight: β; 1 in the paper. It has the units of 1/y².
         points: where D is taken; the batch unless given.
+
     """
     mean, variance = posterior.marginals(x)
     log_likelihood = expected_log_likelihood(likelihood, y, mean, variance, x).sum()
@@ -54,7 +56,7 @@ def log_marginal_likelihood(
     *,
     jitter: float = 0.0,
 ) -> Float[Tensor, "*J"]:
-    """log N(y | 0, k(X, X) + σ² I), with the −N/2 log 2π that the paper leaves out.
+    """Log N(y | 0, k(X, X) + σ² I), with the −N/2 log 2π that the paper leaves out.
 
     The paper maximises it over the M pairs (Z, y_Z). Take the prior mean off y first.
     """
@@ -76,15 +78,34 @@ def collapsed_bound(
     chunk_size: int = 4096,
     jitter: float = 0.0,
 ) -> Float[Tensor, "*J"]:
-    """log N(y | 0, ΦᵀΦ + σ² I) − ½ Σ (k − φᵀφ)/σ² (Titsias 2009): a lower bound on the evidence of all rows.
+    """Log N(y | 0, ΦᵀΦ + σ² I) − ½ Σ (k − φᵀφ)/σ² (Titsias 2009): a lower bound on the evidence of all rows.
 
     Memory is O(chunk × M) with or without gradients. Take the prior mean off y first.
     """
-    sums = row_sums(
-        kernel, inducing_points, x, y, noise_variance=noise_variance, chunk_size=chunk_size, jitter=jitter
-    )
+    sums = row_sums(kernel, inducing_points, x, y, noise_variance=noise_variance, chunk_size=chunk_size, jitter=jitter)
     eye = torch.eye(sums.gram.shape[-1], dtype=x.dtype, device=x.device)
     factor = cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor
     explained = solve_lower(factor, sums.projection[..., None])[..., 0].square().sum(-1)
     misfit = sums.target_energy - explained + sums.residual
     return -(misfit + log_determinant(factor) - sums.log_weight + sums.num_rows * LOG_TWO_PI) / 2
+
+
+def mean_loss(
+    prior: GaussianMeasure,
+    mean: MeanFunction,
+    noise_variance: Float[Tensor, "*#J #N"] | float,
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "*J N"],
+    *,
+    num_data: int,
+    divergence_weight: float = 1.0,
+) -> Float[Tensor, ""]:
+    """The part of the generalized loss with W₂² and Gaussian noise that the mean enters: Σ (y − m_Q)²/2σ² + β ‖m_P − m_Q‖².
+
+    The rest is `gwi.covariance.covariance_objective` and a constant. Neither sees the other, so a mean trained on this alone, or
+    trained elsewhere, gets the same covariance as one trained jointly.
+    """
+    values = mean(x)
+    misfit = ((y - values).square() / noise_variance).sum() / 2
+    shrinkage = (prior.mean_at(x) - values).square().mean(-1).sum()
+    return num_data / x.shape[0] * misfit + divergence_weight * shrinkage

@@ -32,6 +32,7 @@ class RowSums:
         residual: Σ w (k(x, x) − φᵀφ).
         target_energy: Σ w y².
         log_weight: Σ log w.
+
     """
 
     num_rows: int
@@ -63,6 +64,7 @@ def row_sums(
         noise_variance: σ², one for all rows or one each, and one for all outputs or one each.
         chunk_size: how many rows are held at a time.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+
     """
     factor = cholesky(kernel_matrix(kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
     targets = x.new_zeros(x.shape[0]) if y is None else y
