@@ -1,3 +1,73 @@
-"""Gaussian Wasserstein inference in function space: honest uncertainty for any predictor."""
+"""Gaussian Wasserstein inference in function space: honest uncertainty for any predictor.
+
+The modules follow the paper: `measures`, `means`, `kernels`, `likelihoods`, `divergences`, `objectives`; then what fits them: `inducing`,
+`prior`, `covariance`, `training`.
+"""
+
+from gwi.covariance import (
+    covariance_problem,
+    matched_divergence_weight,
+    paper_initial_covariance,
+    titsias_covariance,
+    trained_covariance,
+    wasserstein_covariance,
+)
+from gwi.divergences import (
+    gaussian_wasserstein_squared,
+    kl_divergence,
+    wasserstein,
+    wasserstein_squared,
+    wasserstein_squared_two_sample,
+)
+from gwi.inducing import choose_inducing_points
+from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
+from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood
+from gwi.linalg import JitterWarning, NotPositiveDefiniteError
+from gwi.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
+from gwi.measures import GaussianMeasure
+from gwi.networks import mlp
+from gwi.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
+from gwi.prior import PriorFit, fit_prior
+from gwi.sums import RowSums, row_sums
+from gwi.training import train
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ConvexMean",
+    "FeatureKernel",
+    "FixedMean",
+    "GaussianLikelihood",
+    "GaussianMeasure",
+    "JitterWarning",
+    "KernelMean",
+    "ModuleMean",
+    "NotPositiveDefiniteError",
+    "PriorFit",
+    "RobustMaxLikelihood",
+    "RowSums",
+    "ShrunkenKernel",
+    "SparsePosteriorKernel",
+    "SumMean",
+    "choose_inducing_points",
+    "collapsed_bound",
+    "covariance_problem",
+    "default_kernel",
+    "fit_prior",
+    "gaussian_wasserstein_squared",
+    "generalized_loss",
+    "kl_divergence",
+    "log_marginal_likelihood",
+    "matched_divergence_weight",
+    "mean_loss",
+    "mlp",
+    "paper_initial_covariance",
+    "row_sums",
+    "titsias_covariance",
+    "train",
+    "trained_covariance",
+    "wasserstein",
+    "wasserstein_covariance",
+    "wasserstein_squared",
+    "wasserstein_squared_two_sample",
+]

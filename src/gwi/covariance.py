@@ -25,6 +25,7 @@ from gwi.linalg import (
     nuclear_norm,
     positive_semidefinite_factor,
     solve_lower,
+    solve_lower_transposed,
 )
 from gwi.measures import kernel_matrix
 from gwi.sums import RowSums, row_sums
@@ -35,7 +36,6 @@ def titsias_covariance(sums: RowSums) -> Float[Tensor, "*J M M"]:
 
     Args:
         sums: over all rows, with w = 1/σ²(x).
-
     """
     eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
     root = solve_lower(cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor, eye.expand(sums.gram.shape))
@@ -57,13 +57,13 @@ def paper_initial_covariance(
 
 
 def shrinkage(
-    noise_variance: Float[Tensor, "*n"] | float, num_data: int, divergence_weight: float
-) -> Float[Tensor, "*n"] | float:
+    noise_variance: Float[Tensor, "..."] | float, num_data: int, divergence_weight: float
+) -> Float[Tensor, "..."] | float:
     """a(x) = 1 + N / 2βσ²(x): by how much W₂² shrinks the prior; S = a⁻² I is its optimum when Z explains every point."""
     return 1 + num_data / (2 * divergence_weight * noise_variance)
 
 
-def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor, "*n"] | float) -> float:
+def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor, "..."] | float) -> float:
     """β_match: the β at which W₂²'s a⁻² I has the same mean in-span variance as Titsias' covariance.
 
     With H = ΦΦᵀ/N: s = tr(S_T H)/tr(H) and β = (N/2σ²) √s/(1 − √s). Noise that depends on x enters through its mean precision,
@@ -72,7 +72,6 @@ def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor,
     Args:
         unweighted: sums over all rows with w = 1.
         noise_variance: σ², or σ²(x) at each row.
-
     """
     precision = float(torch.as_tensor(noise_variance, dtype=torch.float64).reciprocal().mean())
     eigenvalues = torch.linalg.eigvalsh(unweighted.gram.detach()).clamp_min(0)
@@ -92,12 +91,11 @@ class CovarianceProblem:
         prior_factor: L_k with L_k L_kᵀ = L₀ L₀ᵀ + ΦᵀΦ to the last bit, so that S = I is Q = P.
         precision: A_i = β + N / 2σ²(x_i).
         divergence_weight: β.
-
     """
 
     features: Float[Tensor, "M n"]
     residual_factor: Float[Tensor, "n r"]
-    prior_factor: Float[Tensor, "n n"]
+    prior_factor: Float[Tensor, "n q"]
     precision: Float[Tensor, " n"]
     divergence_weight: float
 
@@ -123,7 +121,6 @@ def covariance_problem(
         num_data: N.
         divergence_weight: β.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
-
     """
     l_z = cholesky(kernel_matrix(prior_kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
     phi = whitened_features(prior_kernel, inducing_points, l_z, points)
@@ -158,7 +155,6 @@ class CovarianceSolution:
         duality_gap: an upper bound on J(S) − min J, relative to the sum of J's positive terms.
         objectives: J at each iteration.
         converged: whether the gap reached the tolerance.
-
     """
 
     whitened_covariance: Float[Tensor, "M M"]
@@ -179,8 +175,7 @@ def wasserstein_covariance(
     """
     phi, beta = problem.features, problem.divergence_weight
     num_inducing, num_points = phi.shape
-    gram = (phi * problem.precision) @ phi.mT / num_points
-    gram_factor = cholesky(gram, jitter=1e-14, name="ΦAΦᵀ").factor
+    gram_factor = _gram_factor(problem)
     cross = phi @ problem.prior_factor / num_points
     fixed = problem.prior_factor.mT @ problem.residual_factor
     # The optimum when Z explains every point, exact there for any σ²(x): S = F Fᵀ, F = β (ΦAΦᵀ)⁻¹ ΦΦᵀ.
@@ -193,7 +188,7 @@ def wasserstein_covariance(
     for _ in range(max_iterations):
         moving = problem.prior_factor.mT @ (phi.mT @ factor)
         left, values, right = torch.linalg.svd(torch.cat([fixed, moving], dim=1), full_matrices=False)
-        linear = linear_at_zero + float((gram @ factor * factor).sum())
+        linear = linear_at_zero + float((gram_factor.mT @ factor).square().sum())
         objectives.append(linear + beta * (prior_variance - 2 * float(values.sum()) / num_points))
         scale = linear + beta * prior_variance
         gap = _duality_gap(cross, gram_factor, factor, left, values, right, beta, num_points)
@@ -212,11 +207,23 @@ def trained_covariance(
     problem: CovarianceProblem, start: Float[Tensor, "M M"], *, max_iterations: int = 500
 ) -> tuple[Float[Tensor, "M M"], LBFGSResult]:
     """The S that L-BFGS on F finds from a starting S: slower than `wasserstein_covariance`, and a check of it."""
-    factor = positive_semidefinite_factor(start, name="the starting S").clone().requires_grad_(True)
+    # In the coordinates where J's linear part is ‖E‖², F = L_G⁻ᵀ E, directions of very different weight have the same curvature.
+    root = _gram_factor(problem)
+    scaled = (root.mT @ positive_semidefinite_factor(start, name="the starting S")).requires_grad_(True)
     result = minimize_lbfgs(
-        lambda: covariance_objective(problem, factor), [factor], max_iterations=max_iterations, tolerance=1e-15
+        lambda: covariance_objective(problem, solve_lower_transposed(root, scaled)),
+        [scaled],
+        max_iterations=max_iterations,
+        tolerance=1e-15,
     )
-    return (factor @ factor.mT).detach(), result
+    factor = solve_lower_transposed(root, scaled.detach())
+    return factor @ factor.mT, result
+
+
+def _gram_factor(problem: CovarianceProblem) -> Float[Tensor, "M M"]:
+    """L_G with L_G L_Gᵀ = G = ΦAΦᵀ/n, the weight of J's linear part tr(G S)."""
+    gram = (problem.features * problem.precision) @ problem.features.mT / problem.features.shape[1]
+    return cholesky(gram, jitter=1e-14, name="ΦAΦᵀ").factor
 
 
 def _duality_gap(

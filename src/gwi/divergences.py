@@ -77,7 +77,6 @@ def kl_divergence(p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, 
         p: prior.
         q: posterior.
         points: ignored; there so that every divergence has the same signature.
-
     """
     del points
     mean, kernel = q.mean, q.kernel

@@ -5,11 +5,13 @@ Prior kernels k are GPyTorch's own. Everything here is a GPyTorch kernel as well
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -18,24 +20,33 @@ from gwi.measures import kernel_factor, kernel_matrix, kernel_variance
 
 
 def default_kernel(
-    num_features: int, *, lengthscale: float | Float[Tensor, " D"] | None = None, outputscale: float = 1.0
+    num_features: int,
+    *,
+    lengthscale: float | Float[Tensor, " D"] | None = None,
+    outputscale: float = 1.0,
+    hyper_priors: bool = True,
 ) -> ScaleKernel:
-    """The ARD squared-exponential kernel [eq:ARD_kernel], in float64.
+    """The ARD squared-exponential kernel [eq:ARD_kernel], in float64, for standardised rows and targets.
 
-    Scales are positive through exp rather than GPyTorch's softplus: a fit then steps in relative terms, which matters for
-    the length-scales of irrelevant inputs, that grow by orders of magnitude.
+    Scales are positive through exp rather than GPyTorch's softplus: a fit then steps in relative terms, which matters for the
+    length-scales of irrelevant inputs, that grow by orders of magnitude.
 
     Args:
         num_features: D.
         lengthscale: α_d, one for all or one each; √D unless given, the typical distance of standardised rows.
         outputscale: σ_f².
-
+        hyper_priors: register weak log-normal priors on the scales, for `gwi.prior.fit_prior` to add. Without them few inducing
+            points drive σ_f² to hundreds of target variances, and with it the standard deviation away from data.
     """
-    # GPyTorch creates its parameters in torch's default dtype, hence the conversion before the values go in.
-    base = RBFKernel(ard_num_dims=num_features, lengthscale_constraint=_positive())
-    kernel = ScaleKernel(base, outputscale_constraint=_positive()).double()
-    base.lengthscale = num_features**0.5 if lengthscale is None else lengthscale
-    kernel.outputscale = outputscale
+    # Centred at √D like the distances themselves (Hvarfner et al. 2024), two orders of magnitude wide.
+    wide = LogNormalPrior(2**0.5 + math.log(num_features) / 2, 3**0.5) if hyper_priors else None
+    unit = LogNormalPrior(0.0, 1.0) if hyper_priors else None
+    base = RBFKernel(ard_num_dims=num_features, lengthscale_prior=wide, lengthscale_constraint=_positive())
+    kernel = ScaleKernel(base, outputscale_prior=unit, outputscale_constraint=_positive()).double()
+    # As tensors: GPyTorch would round a Python number to float32 on the way in.
+    lengthscale = num_features**0.5 if lengthscale is None else lengthscale
+    base.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).expand(num_features)
+    kernel.outputscale = torch.tensor(outputscale, dtype=torch.float64)
     return kernel
 
 
@@ -54,7 +65,6 @@ class SparsePosteriorKernel(Kernel):
         inducing_points: Z. A parameter that does not ask for gradients until `requires_grad_` is called on it.
         whitened_covariance: S, positive semi-definite, zero allowed; a batch of J for J outputs. Held as its factor F.
         jitter: relative jitter of the first Cholesky attempt on K_ZZ.
-
     """
 
     has_lengthscale = False
@@ -146,7 +156,6 @@ class FeatureKernel(Kernel):
     Args:
         base_kernel: k on feature space, any GPyTorch kernel.
         feature_map: h, from (N, D) rows to (N, D') features; a module's parameters take part in training.
-
     """
 
     has_lengthscale = False
@@ -183,7 +192,6 @@ class ShrunkenKernel(Kernel):
     Args:
         prior_kernel: k.
         shrinkage: a(x) = 1 + N / (2 β σ²(x)) as a number or as a function from (N, D) rows to (N,) values.
-
     """
 
     has_lengthscale = False

@@ -7,7 +7,7 @@ also takes any GPyTorch likelihood with an `expected_log_prob`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from gpytorch.distributions import MultivariateNormal
 from jaxtyping import Float, Int, Shaped
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from gwi.linalg import LOG_TWO_PI
 
@@ -31,7 +32,8 @@ def expected_log_likelihood(
     if hasattr(likelihood, "expected_log_likelihood"):
         return likelihood.expected_log_likelihood(y, mean, variance, x)  # type: ignore[operator]
     marginals = MultivariateNormal(mean, DiagLinearOperator(variance))
-    return likelihood.expected_log_prob(y, marginals).sum(0)  # type: ignore[operator]
+    values: Tensor = likelihood.expected_log_prob(y, marginals)  # type: ignore[operator]
+    return values if values.ndim == 1 else values.sum(0)  # Softmax joins the outputs itself.
 
 
 class GaussianLikelihood(nn.Module):
@@ -40,7 +42,6 @@ class GaussianLikelihood(nn.Module):
     Args:
         noise_variance: σ², a number, one number an output, or a function (or module) from (N, D) rows to (N,) or (J, N)
             variances. Numbers become a parameter, held as a logarithm.
-
     """
 
     def __init__(self, noise_variance: float | Float[Tensor, " J"] | Callable[[Tensor], Tensor] = 1.0):
@@ -55,7 +56,13 @@ class GaussianLikelihood(nn.Module):
     def noise_variance_at(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
         """σ²(x) at each row."""
         if self.noise_function is not None:
-            return self.noise_function(x)
+            noise = self.noise_function(x)
+            if not (noise > 0).all():
+                raise ValueError(
+                    f"A noise variance must be positive; the noise function returned {noise.min().item():.3g}. "
+                    "Let it return the exponential or the softplus of what it computes."
+                )
+            return noise
         return self.log_noise_variance.exp().expand(-1, x.shape[0])
 
     def expected_log_likelihood(
@@ -95,7 +102,6 @@ class RobustMaxLikelihood(nn.Module):
         quadrature: ``"composite"`` is accurate for any ratio of variances; ``"gauss-hermite"`` is the paper's rule, whose error
             grows when variances differ between classes.
         num_nodes: nodes of the Gauss–Hermite rule.
-
     """
 
     def __init__(
@@ -118,12 +124,16 @@ class RobustMaxLikelihood(nn.Module):
         """S(x, j) = Q(F_j(x) is the largest), one row a class."""
         if mean.shape[0] != self.num_classes:
             raise ValueError(f"Robust-max over {self.num_classes} classes got means of {mean.shape[0]} outputs.")
+        rule: Callable[[Tensor, Tensor], Tensor] = _composite_argmax
+        row_size = self.num_classes * num_composite_nodes(self.num_classes)
         if self.quadrature == "gauss-hermite":
-            return _gauss_hermite_argmax(mean, variance, self.num_nodes)
-        # The rule holds (J, n, nodes) numbers at a time; rows are taken so many that this stays near 100 MB.
-        rows = max(1, int(1e7) // (self.num_classes * _num_composite_nodes(self.num_classes)))
-        chunks = zip(mean.split(rows, dim=1), variance.split(rows, dim=1), strict=True)
-        return torch.cat([_composite_argmax(m, r) for m, r in chunks], dim=1)
+            rule = partial(_gauss_hermite_argmax, num_nodes=self.num_nodes)
+            row_size = self.num_classes**2 * self.num_nodes
+        num_rows = max(1, _CHUNK_SIZE // row_size)
+        chunks = list(zip(mean.split(num_rows, dim=1), variance.split(num_rows, dim=1), strict=True))
+        if torch.is_grad_enabled() and len(chunks) > 1:
+            return torch.cat([checkpoint(rule, m, r, use_reentrant=False) for m, r in chunks], dim=1)
+        return torch.cat([rule(m, r) for m, r in chunks], dim=1)
 
     def expected_log_likelihood(
         self,
@@ -133,7 +143,7 @@ class RobustMaxLikelihood(nn.Module):
         x: Float[Tensor, "N D"] | None = None,
     ) -> Float[Tensor, " N"]:
         """log(1 − ε) S(x, y) + log(ε / (J − 1)) (1 − S(x, y))  [eq:multiclass_ell]."""
-        chosen = self.argmax_probabilities(mean, variance).gather(0, y[None])[0]
+        chosen = self.argmax_probabilities(mean, variance).gather(0, y[None].long())[0]
         hit, miss = np.log1p(-self.epsilon), np.log(self.epsilon / (self.num_classes - 1))
         return hit * chosen + miss * (1 - chosen)
 
@@ -156,60 +166,69 @@ class RobustMaxLikelihood(nn.Module):
         x: Float[Tensor, "N D"] | None = None,
     ) -> Float[Tensor, " N"]:
         """−log Q(Y* = y) of each row."""
-        return -self.class_probabilities(mean, variance).gather(0, y[None])[0].log()
+        return -self.class_probabilities(mean, variance).gather(0, y[None].long())[0].log()
 
 
 # Breakpoints of the composite rule in standard deviations from each class's mean: every class's density and distribution
-# function is smooth on each piece, whatever the other classes' scales. Outside ±9 a normal density is below 1e-18.
-_BREAKPOINTS = (-9.0, -5.0, -2.5, -1.0, 0.0, 1.0, 2.5, 5.0, 9.0)
-_NODES_PER_PIECE = 8
+# function is smooth on each piece, whatever the other classes' scales. Outside ±9 a normal density is below 1e-18. They are
+# closer above the mean, where the product of many distribution functions rises steeply.
+_BREAKPOINTS = (-9.0, -5.0, -2.5, -1.0, 0.0, 1.0, 2.0, 3.2, 5.0, 9.0)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(9)
 # log Φ(−38) = −726: beyond, exp underflows, and the gradient of log Φ would multiply that zero by infinity.
 _LARGEST_Z = 38.0
+# Numbers a rule holds in one array at a time: arrays near the size of the processor's cache take half the time of large ones.
+# Chunks are computed again in the backward pass, so what is held between the passes does not grow with the nodes.
+_CHUNK_SIZE = 10**6
 
 
-def _num_composite_nodes(num_classes: int) -> int:
-    return (len(_BREAKPOINTS) * num_classes - 1) * _NODES_PER_PIECE
+def num_composite_nodes(num_classes: int) -> int:
+    """How many nodes the composite rule has; all classes share them."""
+    return (len(_BREAKPOINTS) * num_classes - 1) * len(_NODES)
 
 
 def _composite_argmax(mean: Tensor, variance: Tensor) -> Tensor:
     """S_j = ∫ N(t | m_j, r_j) Π_{l≠j} Φ((t − m_l)/√r_l) dt on one set of nodes for all classes."""
-    std = variance.clamp_min(torch.finfo(variance.dtype).tiny ** 0.5).sqrt()
-    # Put the origin at the narrowest class: its nodes are then resolved to the last bit of its own scale.
-    origin = mean.gather(0, std.argmin(0, keepdim=True)).detach()
-    mean = mean - origin
+    std = _positive_std(variance)
+    nodes, weights = mean.new_tensor(_NODES), mean.new_tensor(_WEIGHTS)
     with torch.no_grad():  # The integral does not depend on where its nodes are.
-        offsets = torch.tensor(_BREAKPOINTS, dtype=mean.dtype, device=mean.device)
-        breaks = (mean[..., None] + std[..., None] * offsets).movedim(0, 1).flatten(1).sort(-1).values
-        nodes, weights = _legendre(_NODES_PER_PIECE, mean.dtype, mean.device)
-        half = (breaks.diff(dim=-1) / 2)[..., None]
-        t = (breaks[:, :-1, None] + half * (1 + nodes)).flatten(1)
+        high, low = _sorted_breakpoints(mean, std)
+        half = ((high.diff(dim=-1) + low.diff(dim=-1)) / 2)[..., None]
+        step = low[:, :-1, None] + half * (1 + nodes)
         w = (half * weights).flatten(1)
-    z = ((t - mean[..., None]) / std[..., None]).clamp(-_LARGEST_Z, _LARGEST_Z)
+    t_minus_mean = ((high[:, :-1] - mean[..., None])[..., None] + step).flatten(2)
+    z = (t_minus_mean / std[..., None]).clamp(-_LARGEST_Z, _LARGEST_Z)
     log_cdf = torch.special.log_ndtr(z)
     log_density = -(z.square() + LOG_TWO_PI) / 2 - std.log()[..., None]
     others = log_cdf.sum(0) - log_cdf
     return (w * (log_density + others).exp()).sum(-1)
 
 
+def _sorted_breakpoints(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Breakpoints of all classes for each row, rising, as unevaluated sums high + low.
+
+    A variance may be far below the rounding error of its mean, or zero: in one number m + c√r all breakpoints of such a class
+    would fall together and its mass be lost. The rounding error of the sum, which is exact (Knuth), is therefore kept.
+    """
+    offset = std[..., None] * mean.new_tensor(_BREAKPOINTS)
+    high = mean[..., None] + offset
+    rounded = high - mean[..., None]
+    low = (mean[..., None] - (high - rounded)) + (offset - rounded)
+    high, low = high.movedim(0, 1).flatten(1), low.movedim(0, 1).flatten(1)
+    order = low.argsort(dim=-1)
+    order = order.gather(-1, high.gather(-1, order).argsort(dim=-1, stable=True))
+    return high.gather(-1, order), low.gather(-1, order)
+
+
 def _gauss_hermite_argmax(mean: Tensor, variance: Tensor, num_nodes: int) -> Tensor:
     """S(x, j) as printed in the paper: nodes of class j's own density."""
-    xi, weights = _hermite(num_nodes, mean.dtype, mean.device)
-    std = variance.clamp_min(torch.finfo(variance.dtype).tiny ** 0.5).sqrt()
-    t = mean[..., None] + (2**0.5) * std[..., None] * xi
-    z = (t[:, None] - mean[None, ..., None]) / std[None, ..., None]
-    log_cdf = torch.special.log_ndtr(z.clamp(-_LARGEST_Z, _LARGEST_Z))
+    xi, weights = (mean.new_tensor(values) for values in np.polynomial.hermite.hermgauss(num_nodes))
+    std = _positive_std(variance)
+    shift = (mean[:, None] - mean)[..., None] + (2**0.5) * std[:, None, :, None] * xi
+    log_cdf = torch.special.log_ndtr((shift / std[..., None]).clamp(-_LARGEST_Z, _LARGEST_Z))
     own = torch.eye(mean.shape[0], dtype=torch.bool, device=mean.device)[..., None, None]
     others = torch.where(own, torch.zeros_like(log_cdf), log_cdf).sum(1)
     return (weights * others.exp()).sum(-1) / torch.pi**0.5
 
 
-@lru_cache(maxsize=8)
-def _legendre(num_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
-    return torch.as_tensor(nodes, dtype=dtype, device=device), torch.as_tensor(weights, dtype=dtype, device=device)
-
-
-@lru_cache(maxsize=8)
-def _hermite(num_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    nodes, weights = np.polynomial.hermite.hermgauss(num_nodes)
-    return torch.as_tensor(nodes, dtype=dtype, device=device), torch.as_tensor(weights, dtype=dtype, device=device)
+def _positive_std(variance: Tensor) -> Tensor:
+    return variance.clamp_min(torch.finfo(variance.dtype).tiny ** 0.5).sqrt()

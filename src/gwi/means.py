@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
@@ -33,7 +34,6 @@ class KernelMean(nn.Module):
         whitened_coefficients: v, one row an output.
         prior_mean: m_P; zero when None.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
-
     """
 
     def __init__(
@@ -89,7 +89,6 @@ def wasserstein_coefficients(
         unweighted: the same with w = 1.
         divergence_weight: β.
         jitter: relative, for the singular case of fewer rows than basis functions.
-
     """
     system = sums.gram + (2 * divergence_weight / sums.num_rows) * unweighted.gram
     factor = cholesky(system, jitter=jitter, name="ΦAΦᵀ").factor
@@ -126,7 +125,9 @@ class FixedMean(nn.Module):
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
         """The predictions as constants."""
-        return _outputs_first(torch.as_tensor(self.predict(x.detach().cpu().numpy())), x).detach()
+        values = self.predict(x.detach().cpu().numpy())
+        # Through NumPy: torch would read a list as float32 and refuse a reversed view.
+        return _outputs_first(values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C")), x).detach()
 
 
 def _outputs_first(values: Tensor, x: Tensor) -> Float[Tensor, "J N"]:
@@ -158,7 +159,8 @@ class ConvexMean(nn.Module):
 
     def __init__(self, means: Sequence[nn.Module], weights: Float[Tensor, " K"]):
         super().__init__()
-        if len(means) != len(weights) or (weights < 0).any() or abs(weights.sum().item() - 1) > 1e-6:
+        # Asked the other way round, NaN would pass.
+        if len(means) != len(weights) or not ((weights >= 0).all() and abs(weights.sum().item() - 1) <= 1e-6):
             raise ValueError(
                 f"A convex combination of {len(means)} means needs as many weights, none negative, that sum to 1; "
                 f"got {[round(w, 6) for w in weights.tolist()]}."

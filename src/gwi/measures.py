@@ -6,14 +6,17 @@ GPyTorch kernels; a kernel of ours is one too, with a `factor` method where it k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial, reduce
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel
 from jaxtyping import Float
+from linear_operator import to_dense
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor, nn
 
@@ -33,7 +36,7 @@ def kernel_matrix(
     kernel: Kernel, x1: Float[Tensor, "N1 D"], x2: Float[Tensor, "N2 D"] | None = None
 ) -> Float[Tensor, "*J N1 N2"]:
     """k(X₁, X₂), dense; k(X₁, X₁) when X₂ is left out."""
-    with _accurate_distances(kernel):
+    with _accurately(kernel):
         return kernel(x1, x1 if x2 is None else x2).to_dense()
 
 
@@ -56,7 +59,6 @@ class GaussianMeasure(nn.Module):
         mean: a callable from (N, D) rows to (J, N) values, such as those of `gwi.means`; zero when None.
         kernel: any GPyTorch kernel, or one of `gwi.kernels`. A batch of J kernels describes J independent outputs.
         jitter: relative jitter of the first Cholesky attempt on k(X, X).
-
     """
 
     def __init__(self, mean: Callable[[Tensor], Tensor] | None = None, kernel: Kernel | None = None, *, jitter: float = 0.0):
@@ -99,18 +101,32 @@ class GaussianMeasure(nn.Module):
 
 
 @contextmanager
-def _accurate_distances(kernel: Kernel) -> Iterator[None]:
-    # GPyTorch expands ‖x − x'‖² = ‖x‖² − 2xᵀx' + ‖x'‖², whose rounding error is eps · ‖x/ℓ‖²: at small length-scales
-    # equal rows get unequal values and k(X, X) stops being positive. Its kernels all ask their own `covar_dist`, so for
-    # the time of one evaluation each stationary part of this kernel gets one that keeps its accuracy.
-    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and "covar_dist" not in part.__dict__]
-    for part in parts:
-        part.__dict__["covar_dist"] = _distances
+def _accurately(kernel: Kernel) -> Iterator[None]:
+    # Two habits of GPyTorch's would cost digits, so for the time of one evaluation parts of the kernel are given other ways.
+    # It expands ‖x − x'‖² = ‖x‖² − 2xᵀx' + ‖x'‖², whose rounding error is eps · ‖x/ℓ‖²: at small length-scales equal rows get
+    # unequal values and k(X, X) stops being positive. And it forms some sums and products from roots of their terms, found
+    # by Cholesky with an absolute jitter of 1e-8 or, for many rows, by Lanczos: a linear kernel added to any other is one.
+    patches: list[tuple[Kernel, str, Callable[..., Tensor]]] = []
+    for part in kernel.modules():
+        if isinstance(part, AdditiveKernel | ProductKernel):
+            combine = operator.add if isinstance(part, AdditiveKernel) else operator.mul
+            patches.append((part, "forward", partial(_combined, part.kernels, combine)))
+        if isinstance(part, Kernel):
+            patches.append((part, "covar_dist", _distances))
+    patches = [(part, name, function) for part, name, function in patches if name not in part.__dict__]
+    for part, name, function in patches:
+        part.__dict__[name] = function
     try:
         yield
     finally:
-        for part in parts:
-            part.__dict__.pop("covar_dist", None)
+        for part, name, _ in patches:
+            part.__dict__.pop(name, None)
+
+
+def _combined(
+    kernels: Iterable[Kernel], combine: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor, **params: Any
+) -> Tensor:
+    return reduce(combine, (to_dense(kernel(x1, x2, **params)) for kernel in kernels))
 
 
 def _distances(
@@ -131,7 +147,9 @@ def _expansion_is_accurate(x1: Tensor, x2: Tensor) -> bool:
     with torch.no_grad():
         centre = x1.mean(-2, keepdim=True)
         radius_squared = max(x.sub(centre).square().sum(-1).max().item() for x in (x1, x2) if x.numel())
-    return radius_squared * torch.finfo(x1.dtype).eps < 1e-13
+    # The error of a square is eps · radius². Above a few eps it shows where k(Z, Z) is nearly singular, because k(Z, Z) and
+    # k(Z, X) have different centres, hence different errors: at 1e-13 the variance left by Z can come out as −1e-6 of k.
+    return radius_squared * torch.finfo(x1.dtype).eps < 4e-15
 
 
 def _expanded_squares(x1: Tensor, x2: Tensor) -> Tensor:

@@ -40,7 +40,6 @@ def generalized_loss(
             `kl_divergence`, or a partial of `wasserstein_squared_two_sample` with its comparison points.
         divergence_weight: β; 1 in the paper. It has the units of 1/y².
         points: where D is taken; the batch unless given.
-
     """
     mean, variance = posterior.marginals(x)
     log_likelihood = expected_log_likelihood(likelihood, y, mean, variance, x).sum()
@@ -52,7 +51,7 @@ def log_marginal_likelihood(
     kernel: Kernel,
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"],
-    noise_variance: Float[Tensor, "*#J #N"] | float,
+    noise_variance: Float[Tensor, "..."] | float,
     *,
     jitter: float = 0.0,
 ) -> Float[Tensor, "*J"]:
@@ -73,7 +72,7 @@ def collapsed_bound(
     inducing_points: Float[Tensor, "M D"],
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"],
-    noise_variance: Float[Tensor, "*#J #N"] | float,
+    noise_variance: Float[Tensor, "..."] | float,
     *,
     chunk_size: int = 4096,
     jitter: float = 0.0,
@@ -93,7 +92,7 @@ def collapsed_bound(
 def mean_loss(
     prior: GaussianMeasure,
     mean: MeanFunction,
-    noise_variance: Float[Tensor, "*#J #N"] | float,
+    noise_variance: Float[Tensor, "..."] | float,
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"],
     *,

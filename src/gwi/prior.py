@@ -29,7 +29,6 @@ class PriorFit:
         num_iterations: of L-BFGS.
         converged: whether it stopped by itself.
         message: what L-BFGS said.
-
     """
 
     kernel: Kernel
@@ -76,7 +75,6 @@ def fit_prior(
 
     Raises:
         NotPositiveDefiniteError: when not even the starting point can be evaluated.
-
     """
     if objective == "collapsed" and inducing_points is None:
         raise ValueError('The collapsed bound needs inducing_points; choose them with choose_inducing_points, or use "marginal".')

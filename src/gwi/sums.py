@@ -24,6 +24,9 @@ from gwi.measures import kernel_matrix
 class RowSums:
     """Weighted sums over all rows, in the whitened basis of the inducing points.
 
+    Batch axes are those of kernel, weights and targets, broadcast only where they meet: outputs that share a kernel and a noise
+    share one `gram`.
+
     Attributes:
         num_rows: N.
         inducing_factor: L with L Lᵀ = k(Z, Z); coordinates below are with respect to it.
@@ -32,16 +35,15 @@ class RowSums:
         residual: Σ w (k(x, x) − φᵀφ).
         target_energy: Σ w y².
         log_weight: Σ log w.
-
     """
 
     num_rows: int
-    inducing_factor: Float[Tensor, "*J M M"]
-    gram: Float[Tensor, "*J M M"]
+    inducing_factor: Float[Tensor, "*K M M"]
+    gram: Float[Tensor, "*G M M"]
     projection: Float[Tensor, "*J M"]
-    residual: Float[Tensor, "*J"]
-    target_energy: Float[Tensor, "*J"]
-    log_weight: Float[Tensor, "*J"]
+    residual: Float[Tensor, "*G"]
+    target_energy: Float[Tensor, "*Y"]
+    log_weight: Float[Tensor, "*W"]
 
 
 def row_sums(
@@ -50,7 +52,7 @@ def row_sums(
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"] | None = None,
     *,
-    noise_variance: Float[Tensor, "*#J #N"] | float = 1.0,
+    noise_variance: Float[Tensor, "..."] | float = 1.0,
     chunk_size: int = 4096,
     jitter: float = 0.0,
 ) -> RowSums:
@@ -64,7 +66,6 @@ def row_sums(
         noise_variance: σ², one for all rows or one each, and one for all outputs or one each.
         chunk_size: how many rows are held at a time.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
-
     """
     factor = cholesky(kernel_matrix(kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
     targets = x.new_zeros(x.shape[0]) if y is None else y

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -20,7 +21,6 @@ class TrainingRecord:
         losses: mean batch loss of each epoch.
         validation_losses: of each epoch, empty without validation.
         best_epoch: whose parameters were kept; the last one without validation.
-
     """
 
     losses: tuple[float, ...]
@@ -60,8 +60,8 @@ def train(
         on_epoch: called with the epoch and its mean loss.
 
     Raises:
-        FloatingPointError: when the loss becomes NaN or infinite; parameters are those of the last finite epoch.
-
+        FloatingPointError: when the loss, the validation loss or a parameter becomes NaN or infinite; parameters are then those
+            of the best epoch, without validation those of the last finite one.
     """
     trained = [p for p in (module.parameters() if parameters is None else parameters) if p.requires_grad]
     if not trained:
@@ -72,34 +72,57 @@ def train(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, num_epochs * num_batches)
     losses: list[float] = []
     validation_losses: list[float] = []
-    best_epoch, best_state = 0, copy.deepcopy(module.state_dict())
-    for epoch in range(num_epochs):
-        order = torch.randperm(num_rows, generator=generator).to(x.device)
-        total = 0.0
-        for rows in order.split(batch_size):
-            optimiser.zero_grad()
-            value = loss(x[rows], y[..., rows])
-            if not torch.isfinite(value):
-                module.load_state_dict(best_state)
+    best_epoch, best_loss = 0, math.inf
+    kept = _snapshot(module, trained)
+    try:
+        for epoch in range(num_epochs):
+            order = torch.randperm(num_rows, generator=generator).to(x.device)
+            total = 0.0
+            for rows in order.split(batch_size):
+                optimiser.zero_grad()
+                value = loss(x[rows], y[..., rows])
+                if not torch.isfinite(value):
+                    raise FloatingPointError(
+                        f"The loss became {value.item()} in epoch {epoch}. Lower the learning rate, or standardise the data."
+                    )
+                value.backward()
+                optimiser.step()
+                schedule.step()
+                total += value.item() * len(rows)
+            if not all(p.isfinite().all() for p in trained):
                 raise FloatingPointError(
-                    f"The loss became {value.item()} in epoch {epoch}. Lower the learning rate, or standardise the data."
+                    f"A parameter became NaN or infinite in epoch {epoch} while the loss was still finite. Look for an infinite "
+                    "slope in the loss, such as the square root of a zero."
                 )
-            value.backward()
-            optimiser.step()
-            schedule.step()
-            total += value.item() * len(rows)
-        losses.append(total / num_rows)
-        if validation_loss is not None:
-            with torch.no_grad():
-                validation_losses.append(validation_loss().item())
-            if validation_losses[-1] <= min(validation_losses):
-                best_epoch, best_state = epoch, copy.deepcopy(module.state_dict())
+            losses.append(total / num_rows)
+            if on_epoch is not None:
+                on_epoch(epoch, losses[-1])
+            if validation_loss is not None:
+                with torch.no_grad():
+                    validation_losses.append(validation_loss().item())
+                if not math.isfinite(validation_losses[-1]):
+                    raise FloatingPointError(f"The validation loss became {validation_losses[-1]} in epoch {epoch}.")
+            if validation_loss is None or validation_losses[-1] < best_loss:
+                best_loss = min(validation_losses, default=math.inf)
+                best_epoch, kept = epoch, _snapshot(module, trained)
             elif patience is not None and epoch - best_epoch >= patience:
                 break
-        else:
-            best_epoch = epoch
-        if on_epoch is not None:
-            on_epoch(epoch, losses[-1])
+    except FloatingPointError:
+        _restore(module, trained, kept)
+        raise
     if validation_loss is not None:
-        module.load_state_dict(best_state)
+        _restore(module, trained, kept)
     return TrainingRecord(tuple(losses), tuple(validation_losses), best_epoch)
+
+
+def _snapshot(module: nn.Module, trained: Sequence[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+    # Buffers are in the module's state only; `parameters` may hold tensors, such as a likelihood's, that the module does not.
+    return copy.deepcopy(module.state_dict()), [p.detach().clone() for p in trained]
+
+
+def _restore(module: nn.Module, trained: Sequence[Tensor], kept: tuple[dict[str, Any], list[Tensor]]) -> None:
+    state, values = kept
+    module.load_state_dict(state)
+    with torch.no_grad():
+        for p, value in zip(trained, values, strict=True):
+            p.copy_(value)

@@ -1,0 +1,55 @@
+# The only runner. `make help` lists what there is; every target works as the first command on a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Extra arguments for pytest, for example: make test ARGS="-k wasserstein"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all check lint types format docs records clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: $(VENV)/installed  ## create .venv and install everything, pinned by constraints.txt
+
+# torch goes first and alone: a range would let the resolver pick a build with gigabytes of GPU libraries.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (a few minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $@
+
+demo: install  ## train GWI-net on the paper's toy data and draw demo.png
+	@$(BIN)/python examples/demo.py
+
+test: install  ## run the tests (under five minutes on two cores)
+	@$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+test-all: install  ## run the tests and the long checks
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: install  ## ruff, and is everything formatted?
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: install  ## mypy
+	@$(BIN)/mypy
+
+check: lint types test  ## all that continuous integration runs
+
+format: install  ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: install  ## build the documentation into site/
+	@$(BIN)/zensical build --clean
+
+records: install  ## measure again every number and figure that the documentation shows (about 15 minutes)
+	@for script in hostile robust_max wasserstein_convergence covariance coverage; do \
+		echo "benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script || exit 1; done
+	@$(BIN)/python -m benchmarks.render
+
+clean:  ## remove the virtual environment and what was built
+	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""One script, one table or figure; records in results/."""
