@@ -175,7 +175,7 @@ def test_joint_training_gives_the_covariance_of_mean_first_covariance_after():
     noise, beta, num_data = 0.1, 15.0, 30
     x = torch.randn(num_data, 2, dtype=F64, generator=generator)
     y = (torch.sin(2 * x.sum(-1)) + 0.3 * torch.randn(num_data, dtype=F64, generator=generator))[None]
-    kernel = default_kernel(2, lengthscale=1.0).requires_grad_(False)
+    kernel = default_kernel(2, lengthscale=0.7).requires_grad_(False)
     z = choose_inducing_points(x, 6, "kmeans", generator=generator)
     prior = GaussianMeasure(None, kernel)
     r = SparsePosteriorKernel(kernel, z, paper_initial_covariance(kernel, z, x, noise, num_data))
@@ -186,7 +186,7 @@ def test_joint_training_gives_the_covariance_of_mean_first_covariance_after():
             prior, posterior, GaussianLikelihood(noise), x, y, num_data=num_data, divergence_weight=beta
         ),
         [p for p in posterior.parameters() if p.requires_grad],
-        max_iterations=1000,
+        max_iterations=400,
         tolerance=1e-15,
     )
     problem = covariance_problem(kernel, z, x, noise_variance=noise, num_data=num_data, divergence_weight=beta)
@@ -194,7 +194,9 @@ def test_joint_training_gives_the_covariance_of_mean_first_covariance_after():
     new = torch.randn(200, 2, dtype=F64, generator=generator)
     with torch.no_grad():
         joint, separate = kernel_variance(r, new), kernel_variance(after, new)
-    torch.testing.assert_close(joint, separate, rtol=0.01, atol=0)
+    # To 1 % of r, or to 1e-4 of the prior variance at rows next to an inducing point, where r itself is almost zero.
+    torch.testing.assert_close(joint, separate, rtol=0.01, atol=1e-4)
+    assert joint.mean().item() == pytest.approx(separate.mean().item(), rel=1e-3)
 
 
 def test_titsias_covariance_is_optimal_under_kl():

@@ -61,7 +61,7 @@ def gpytorch_noise(value):
 @pytest.mark.parametrize("num_data", [100, 300, 800])
 def test_loss_with_kl_is_the_elbo_of_gpytorchs_svgp(num_data):
     x, y = data(num_data)
-    z, kernel, jitter = x[:20], default_kernel(3, lengthscale=1.5), 1e-6
+    z, kernel, jitter = x[:20], default_kernel(3, lengthscale=1.5, hyper_priors=False), 1e-6
     generator = torch.Generator().manual_seed(1)
     v = torch.randn(20, dtype=torch.float64, generator=generator)
     root = torch.randn(20, 20, dtype=torch.float64, generator=generator).tril() / 10 + torch.eye(20, dtype=torch.float64)
@@ -81,7 +81,7 @@ def test_loss_with_kl_is_the_elbo_of_gpytorchs_svgp(num_data):
 @pytest.mark.parametrize("num_data", [100, 300, 800])
 def test_collapsed_bound_is_gpytorchs_sgpr(num_data):
     x, y = data(num_data)
-    z, kernel = x[:25], default_kernel(3, lengthscale=1.5)
+    z, kernel = x[:25], default_kernel(3, lengthscale=1.5, hyper_priors=False)
     model = SGPR(x, y[0], gpytorch_noise(NOISE), kernel, z)
     bound = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     theirs = bound(model(x), y[0]).item() * num_data

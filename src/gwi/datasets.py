@@ -38,7 +38,7 @@ def toy_1d(
     noise_std: float = 0.5,
     *,
     interval: tuple[float, float] = (-5.0, 5.0),
-    gap: tuple[float, float] = (-1.9, 1.9),
+    gap: tuple[float, float] = (-1.7, 1.7),
     generator: torch.Generator | None = None,
 ) -> Toy:
     """f(x) = 0.6 x sin(2x) at equidistant points with Gaussian noise; the points of the gap are set apart [1d_illustration]."""
