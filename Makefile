@@ -47,7 +47,7 @@ docs: install  ## build the documentation into site/
 	@$(BIN)/zensical build --clean
 
 records: install  ## measure again every number and figure that the documentation shows (about 15 minutes)
-	@for script in hostile robust_max wasserstein_convergence covariance coverage; do \
+	@for script in hostile robust_max wasserstein_convergence covariance coverage hyper_priors; do \
 		echo "benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script || exit 1; done
 	@$(BIN)/python -m benchmarks.render
 

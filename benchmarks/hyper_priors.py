@@ -1,0 +1,73 @@
+"""Weak priors on the kernel's scales, or none: what they do to the outputscale and to held-out rows.
+
+    python -m benchmarks.hyper_priors
+
+writes results/hyper_priors.csv. Rows held out are taken from the training part of the first standard split, five times a tenth, so the
+choice sees no test row. SVGP mean and Titsias' covariance, k-means Z, collapsed bound.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gwi import GaussianMeasure, KernelMean, SparsePosteriorKernel, choose_inducing_points, default_kernel, fit_prior, row_sums
+from gwi.covariance import titsias_covariance
+from gwi.datasets import UCIName, load_uci
+from gwi.likelihoods import GaussianLikelihood
+from gwi.means import titsias_coefficients
+
+RESULTS = Path(__file__).parent / "results"
+SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    for name in SETS:
+        features, target = load_uci(name)
+        training = np.random.RandomState(1).choice(len(features), len(features), replace=False)[: round(0.9 * len(features))]
+        for repeat in range(5):
+            order = torch.from_numpy(training[np.random.RandomState(repeat).permutation(len(training))])
+            held_out, kept = order[: len(order) // 10], order[len(order) // 10 :]
+            centre, scale = features[kept].mean(0), features[kept].std(0)
+            y_centre, y_scale = target[0, kept].mean(), target[0, kept].std()
+            x, x_new = ((features[i] - centre) / scale for i in (kept, held_out))
+            y, y_new = ((target[:, i] - y_centre) / y_scale for i in (kept, held_out))
+            for num_inducing in (50, 100):
+                z = choose_inducing_points(x, num_inducing, "kmeans", generator=torch.Generator().manual_seed(0))
+                for kind in ("none", "weak"):
+                    fit = fit_prior(default_kernel(x.shape[1], hyper_priors=kind == "weak"), x, y, inducing_points=z)
+                    with torch.no_grad():
+                        sums = row_sums(fit.kernel, z, x, y, noise_variance=fit.noise_variance)
+                        mean = KernelMean(fit.kernel, z, titsias_coefficients(sums))
+                        q = GaussianMeasure(mean, SparsePosteriorKernel(fit.kernel, z, titsias_covariance(sums)))
+                        nll = GaussianLikelihood(fit.noise_variance).nll(y_new, *q.marginals(x_new), x_new).mean()
+                    yield {
+                        "set": name,
+                        "repeat": repeat,
+                        "num_inducing": num_inducing,
+                        "hyper_priors": kind,
+                        "nll": f"{(nll + y_scale.log()).item():.4f}",
+                        "outputscale": f"{fit.kernel.outputscale.item():.4f}",
+                        "noise_variance": f"{fit.noise_variance:.5f}",
+                        "steps": fit.num_iterations,
+                    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with (RESULTS / "hyper_priors.csv").open("w", newline="") as file:
+        writer: csv.DictWriter[str] | None = None
+        for record in rows():
+            if writer is None:
+                writer = csv.DictWriter(file, list(record), lineterminator="\n")
+                writer.writeheader()
+            writer.writerow(record)
+            print(record, flush=True)
+
+
+if __name__ == "__main__":
+    main()

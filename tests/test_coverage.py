@@ -1,0 +1,40 @@
+"""On data from the model's own prior, intervals hold what they promise; with β = 1 they do not."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.coverage import SETTINGS, Setting, standard_scores
+
+
+def share_inside(scores, method, which):
+    return sum(abs(s[method][which]) <= 1.959964 for s in scores) / len(scores)
+
+
+@pytest.fixture(scope="module")
+def scores():
+    generator = torch.Generator().manual_seed(0)
+    setting = Setting(num_data=60, num_features=1, num_inducing=20, lengthscale=0.6, noise_variance=0.1)
+    return [standard_scores(setting, generator) for _ in range(400)]
+
+
+def test_intervals_of_f_cover_with_titsias_and_with_the_matched_weight(scores):
+    assert 0.93 <= share_inside(scores, "titsias", 0) <= 0.97
+    assert 0.90 <= share_inside(scores, "beta_match", 0) <= 0.97
+
+
+def test_intervals_of_f_do_not_cover_with_weight_one_and_those_of_y_hide_it(scores):
+    assert share_inside(scores, "beta_1", 0) < 0.10
+    assert share_inside(scores, "beta_1", 1) > 0.90
+
+
+def test_committed_record_keeps_its_promise_in_every_setting():
+    path = Path(__file__).parent.parent / "benchmarks" / "results" / "coverage.csv"
+    with path.open(newline="") as file:
+        records = list(csv.DictReader(file))
+    assert len(records) == 4 * len(SETTINGS)
+    for record in records:
+        assert int(record["num_sets"]) >= 300
+        low, high = {"titsias": (0.93, 0.97), "beta_match": (0.90, 0.97)}.get(record["method"], (0.0, 1.0))
+        assert low <= float(record["coverage_f"]) <= high, record
