@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+
 from gwi.covariance import (
     CovarianceProblem,
     covariance_objective,
@@ -51,10 +52,9 @@ def compare(problem: CovarianceProblem, *, lbfgs_iterations: int = 400) -> dict[
     seconds = time.perf_counter() - start
     generator = torch.Generator().manual_seed(1)
     random = torch.randn(num_inducing, num_inducing, dtype=torch.float64, generator=generator) / num_inducing
-    values = []
+    starts = (0.01 * torch.eye(num_inducing, dtype=torch.float64), random @ random.mT)
     start = time.perf_counter()
-    for first in (0.01 * torch.eye(num_inducing, dtype=torch.float64), random @ random.mT):
-        values.append(trained_covariance(problem, first, max_iterations=lbfgs_iterations)[1].value)
+    values = [trained_covariance(problem, first, max_iterations=lbfgs_iterations)[1].value for first in starts]
     lbfgs_seconds = (time.perf_counter() - start) / 2
     scale = abs(solution.objective)
     steps = zip(solution.objectives, solution.objectives[1:], strict=False)

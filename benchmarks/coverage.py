@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from gwi.covariance import covariance_problem, matched_divergence_weight, titsias_covariance, wasserstein_covariance
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import SparsePosteriorKernel, default_kernel

@@ -4,8 +4,8 @@
 
 writes results/wasserstein_convergence.csv and docs/assets/wasserstein_convergence.{png,svg}.
 
-P has an RBF kernel and ρ is a standard normal, so the eigenvalues λ of C_P are known (Rasmussen & Williams 2006, §4.3.1). Q has the
-covariance C_Q = C_P², whose kernel ∫ k(x, t) k(t, x') dρ(t) is a Gaussian integral. The two commute, so
+P has an RBF kernel and ρ is a standard normal, so the eigenvalues λ of C_P are known (Rasmussen & Williams 2006, §4.3.1). Q has
+the covariance C_Q = C_P², whose kernel ∫ k(x, t) k(t, x') dρ(t) is a Gaussian integral. The two commute, so
 W₂² = Σ (√λ − λ)² exactly. Beside it Ŵ²(P, P), which should be zero.
 """
 
@@ -20,10 +20,11 @@ from typing import Any
 import matplotlib as mpl
 import torch
 from gpytorch.kernels import Kernel
+from torch import Tensor
+
 from gwi.divergences import wasserstein_squared, wasserstein_squared_two_sample
 from gwi.kernels import default_kernel
 from gwi.measures import GaussianMeasure
-from torch import Tensor
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -109,7 +110,9 @@ def draw(records: list[dict[str, Any]]) -> None:
     assets = ROOT.parent / "docs" / "assets"
     assets.mkdir(exist_ok=True)
     for suffix in ("png", "svg"):
-        figure.savefig(assets / f"wasserstein_convergence.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+        figure.savefig(
+            assets / f"wasserstein_convergence.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None
+        )
     plt.close(figure)
 
 

@@ -1,6 +1,6 @@
 """GWI-net on the paper's one-dimensional toy data: a network for the mean, a sparse GP kernel for the uncertainty.
 
-    python examples/demo.py [--output demo.png]
+python examples/demo.py [--output demo.png]
 """
 
 # %%
@@ -12,6 +12,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 from gwi import (
     GaussianLikelihood,
     GaussianMeasure,
@@ -30,8 +33,6 @@ from gwi import (
     wasserstein_covariance,
 )
 from gwi.datasets import Toy, toy_1d
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

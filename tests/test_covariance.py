@@ -182,9 +182,7 @@ def test_joint_training_gives_the_covariance_of_mean_first_covariance_after():
     r.whitened_factor.requires_grad_(True)
     posterior = GaussianMeasure(ModuleMean(mlp(2, hidden=(8,), generator=generator).double()), r)
     minimize_lbfgs(
-        lambda: generalized_loss(
-            prior, posterior, GaussianLikelihood(noise), x, y, num_data=num_data, divergence_weight=beta
-        ),
+        lambda: generalized_loss(prior, posterior, GaussianLikelihood(noise), x, y, num_data=num_data, divergence_weight=beta),
         [p for p in posterior.parameters() if p.requires_grad],
         max_iterations=400,
         tolerance=1e-15,
@@ -289,9 +287,7 @@ def test_kernel_mean_and_posterior_kernel_can_share_learned_inducing_points():
     mean = KernelMean(kernel, r.inducing_points, torch.zeros(1, 8, dtype=F64))
     posterior = GaussianMeasure(mean, r)
     assert sum(p is r.inducing_points for p in posterior.parameters()) == 1
-    loss = generalized_loss(
-        GaussianMeasure(None, kernel), posterior, GaussianLikelihood(0.1), x, x.sum(-1)[None], num_data=60
-    )
+    loss = generalized_loss(GaussianMeasure(None, kernel), posterior, GaussianLikelihood(0.1), x, x.sum(-1)[None], num_data=60)
     loss.backward()
     assert torch.isfinite(r.inducing_points.grad).all()
     assert r.inducing_points.grad.abs().max() > 0

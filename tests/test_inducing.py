@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from gwi.inducing import choose_inducing_points, greedy_variance_indices
 from gwi.kernels import SparsePosteriorKernel, default_kernel
 from gwi.measures import kernel_matrix, kernel_variance

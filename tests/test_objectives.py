@@ -179,7 +179,7 @@ def test_loss_is_likelihood_plus_weighted_divergence_squared_or_not():
 
 
 def test_loss_is_the_mean_part_plus_the_covariance_part():
-    # METHOD: the covariance does not see the mean. Changing the mean changes the loss by the change of mean_loss, and nothing else.
+    # The covariance does not see the mean: another mean changes the loss by the change of mean_loss, and by nothing else.
     x, y = data(80)
     kernel = default_kernel(3)
     prior = GaussianMeasure(None, kernel)

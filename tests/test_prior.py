@@ -5,6 +5,9 @@ import math
 import gpytorch
 import pytest
 import torch
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import default_kernel
 from gwi.lbfgs import minimize_lbfgs
@@ -12,8 +15,6 @@ from gwi.linalg import NotPositiveDefiniteError, cholesky
 from gwi.measures import kernel_matrix
 from gwi.objectives import collapsed_bound, log_marginal_likelihood
 from gwi.prior import fit_prior
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 F64 = torch.float64
 
@@ -68,7 +69,7 @@ def test_kernel_passed_in_is_left_as_it_was_and_the_record_is_consistent():
 
 
 def test_registered_priors_are_added_and_hold_the_outputscale():
-    x, y = drawn_from_prior(150)
+    x, _y = drawn_from_prior(150)
     trend = (10 * x[:, 0])[None]
     trend = (trend - trend.mean()) / trend.std()
     z = choose_inducing_points(x, 10, "kmeans", generator=torch.Generator().manual_seed(0))
@@ -107,7 +108,7 @@ def test_data_that_cannot_be_evaluated_are_an_error_not_a_result():
     x, y = drawn_from_prior(30)
     with pytest.raises(NotPositiveDefiniteError, match="NaN"):
         fit_prior(default_kernel(2), x * float("nan"), y, objective="marginal")
-    with pytest.raises(NotPositiveDefiniteError, match="not finite|infinity"):
+    with pytest.raises(NotPositiveDefiniteError, match=r"not finite|infinity"):
         fit_prior(default_kernel(2), x, y * float("inf"), objective="marginal")
 
 

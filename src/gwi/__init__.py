@@ -1,7 +1,7 @@
 """Gaussian Wasserstein inference in function space: honest uncertainty for any predictor.
 
-The modules follow the paper: `measures`, `means`, `kernels`, `likelihoods`, `divergences`, `objectives`; then what fits them: `inducing`,
-`prior`, `covariance`, `training`.
+The modules follow the paper: `measures`, `means`, `kernels`, `likelihoods`, `divergences`, `objectives`; then what fits
+them: `inducing`, `prior`, `covariance`, `training`.
 """
 
 from gwi.covariance import (

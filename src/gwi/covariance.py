@@ -56,14 +56,12 @@ def paper_initial_covariance(
     return titsias_covariance(row_sums(prior_kernel, inducing_points, batch, noise_variance=scaled_noise, jitter=jitter))
 
 
-def shrinkage(
-    noise_variance: Float[Tensor, "..."] | float, num_data: int, divergence_weight: float
-) -> Float[Tensor, "..."] | float:
+def shrinkage(noise_variance: Float[Tensor, ...] | float, num_data: int, divergence_weight: float) -> Float[Tensor, ...] | float:
     """a(x) = 1 + N / 2βσ²(x): by how much W₂² shrinks the prior; S = a⁻² I is its optimum when Z explains every point."""
     return 1 + num_data / (2 * divergence_weight * noise_variance)
 
 
-def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor, "..."] | float) -> float:
+def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor, ...] | float) -> float:
     """β_match: the β at which W₂²'s a⁻² I has the same mean in-span variance as Titsias' covariance.
 
     With H = ΦΦᵀ/N: s = tr(S_T H)/tr(H) and β = (N/2σ²) √s/(1 − √s). Noise that depends on x enters through its mean precision,
@@ -168,7 +166,7 @@ class CovarianceSolution:
 def wasserstein_covariance(
     problem: CovarianceProblem, *, tolerance: float = 1e-6, max_iterations: int = 1000
 ) -> CovarianceSolution:
-    """Argmin J(S) over S ⪰ 0 by a fixed point without a step size that decreases J at every step.
+    """argmin J(S) over S ⪰ 0 by a fixed point without a step size that decreases J at every step.
 
     −‖X‖_* ≤ −tr(Wᵀ X) for any W of norm at most one, with equality at the polar factor of X; minimising the right-hand side over
     F is linear least squares. Stops when the duality gap, which bounds the distance to the optimum, is below the tolerance.
@@ -239,8 +237,8 @@ def _duality_gap(
     """An upper bound on J(S) − min J from a feasible point of the dual problem.
 
     2 tr(C_P^½ C_Q C_P^½)^½ is the minimum over T ≻ 0 of (tr K T⁻¹ + tr R T)/n, so any T with H(T) = (β/n) Φ T Φᵀ ⪯ G bounds
-    min J from below. The T of the current S is made feasible by cutting the eigenvalues h of G^-½ H G^-½ at one, which costs only what
-    the offending directions are worth. See `docs/method.md`.
+    min J from below. The T of the current S is made feasible by cutting the eigenvalues h of G^-½ H G^-½ at one, which costs
+    only what the offending directions are worth. See `docs/method.md`, (9) and (10).
     """
     floor = torch.finfo(values.dtype).eps * values[0]
     projected = solve_lower(gram_factor, cross @ left)

@@ -39,7 +39,8 @@ def wasserstein_squared_two_sample(
     points: Float[Tensor, "N D"],
     comparison_points: Float[Tensor, "S D"],
 ) -> Float[Tensor, " J"]:
-    """Ŵ² of the paper [eq:WD_approx1, eq:WD_approx2]: means and traces on X, the cross term from r(X_S, X) k(X, X_S).
+    """Ŵ² of the paper [eq:WD_approx1, eq:WD_approx2]: means and traces on X, the cross term from the spectrum of
+    r(X_S, X) k(X, X_S) [eq:spec_CPQ].
 
     Biased when X_S is not X: the spectrum of N_S points stands for that of N, so Ŵ²(P, P) > 0 and the estimate may also be
     negative. `wasserstein_squared` has neither fault.

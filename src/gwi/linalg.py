@@ -145,7 +145,7 @@ def cholesky_solve(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "*K n m"]
 
 
 def log_determinant(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J"]:
-    """Log det (L Lᵀ)."""
+    """log det (L Lᵀ)."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -177,7 +177,7 @@ def positive_semidefinite_factor(
 
 
 def bures_fidelity(k_factor: Float[Tensor, "*J S A"], r_factor: Float[Tensor, "*K S B"]) -> Float[Tensor, "*L"]:
-    """Tr (C_P^½ C_Q C_P^½)^½ for the empirical measure of S points: the cross term of [eq:WD_Gaussians].
+    """tr (C_P^½ C_Q C_P^½)^½ for the empirical measure of S points: the cross term of [eq:WD_Gaussians] and [eq:ap:WD_Gaussians].
 
     The factors may be rectangular. The derivative of a nuclear norm is the polar factor U Vᵀ, which has norm one
     whatever the singular values are, so the gradient is finite at zero singular values and at the zero matrix.

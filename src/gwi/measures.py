@@ -41,7 +41,7 @@ def kernel_matrix(
 
 
 def kernel_variance(kernel: Kernel, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
-    """The diagonal k(x, x) at each row."""
+    """The diagonal k(x, x) at each row; its mean over ρ is finite for a trace-class kernel [eq:kernel_cond]."""
     return kernel(x, diag=True)
 
 

@@ -29,6 +29,8 @@ def generalized_loss(
 ) -> Float[Tensor, ""]:
     """L̂ = −(N / N_B) Σ_b E_Q[log p(y_b | F(x_b))] + β Σ_j D(P_j, Q_j)  [eq:Generalized_loss], on a batch.
 
+    With `kl_divergence` and β = 1 it is minus the evidence lower bound [eq:ELBO].
+
     Args:
         prior: P.
         posterior: Q.
@@ -51,11 +53,11 @@ def log_marginal_likelihood(
     kernel: Kernel,
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"],
-    noise_variance: Float[Tensor, "..."] | float,
+    noise_variance: Float[Tensor, ...] | float,
     *,
     jitter: float = 0.0,
 ) -> Float[Tensor, "*J"]:
-    """Log N(y | 0, k(X, X) + σ² I), with the −N/2 log 2π that the paper leaves out.
+    """log N(y | 0, k(X, X) + σ² I), with the −N/2 log 2π that the paper leaves out.
 
     The paper maximises it over the M pairs (Z, y_Z). Take the prior mean off y first.
     """
@@ -72,12 +74,12 @@ def collapsed_bound(
     inducing_points: Float[Tensor, "M D"],
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"],
-    noise_variance: Float[Tensor, "..."] | float,
+    noise_variance: Float[Tensor, ...] | float,
     *,
     chunk_size: int = 4096,
     jitter: float = 0.0,
 ) -> Float[Tensor, "*J"]:
-    """Log N(y | 0, ΦᵀΦ + σ² I) − ½ Σ (k − φᵀφ)/σ² (Titsias 2009): a lower bound on the evidence of all rows.
+    """log N(y | 0, ΦᵀΦ + σ² I) − ½ Σ (k − φᵀφ)/σ² (Titsias 2009): a lower bound on the evidence of all rows.
 
     Memory is O(chunk × M) with or without gradients. Take the prior mean off y first.
     """
@@ -92,7 +94,7 @@ def collapsed_bound(
 def mean_loss(
     prior: GaussianMeasure,
     mean: MeanFunction,
-    noise_variance: Float[Tensor, "..."] | float,
+    noise_variance: Float[Tensor, ...] | float,
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"],
     *,

@@ -52,7 +52,7 @@ def row_sums(
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "*J N"] | None = None,
     *,
-    noise_variance: Float[Tensor, "..."] | float = 1.0,
+    noise_variance: Float[Tensor, ...] | float = 1.0,
     chunk_size: int = 4096,
     jitter: float = 0.0,
 ) -> RowSums:

@@ -1,0 +1,165 @@
+"""The documentation tells the truth: equations have code and tests, tables come from records, imports point one way."""
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks import render
+
+import gwi
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "gwi"
+
+# Every label of an equation or theorem in the paper's source.
+PAPER_LABELS = [
+    "eq:ELBO",
+    "eq:def_KLD",
+    "eq:Generalized_loss",
+    "eq:kernel_cond",
+    "eq:cov_op",
+    "thm:GP_as_GM",
+    "eq:WD_Gaussians",
+    "eq:GL_exact",
+    "eq:ELL",
+    "eq:WD_approx1",
+    "eq:WD_approx2",
+    "eq:ARD_kernel",
+    "eq:svgp_mean",
+    "eq:r_SVGP",
+    "eq:Posterior_As_Optimum",
+    "ap:eq:ptw_ev",
+    "thm:ptws_eval",
+    "eq:ptws_convergence",
+    "eq:ap:WD_Gaussians",
+    "eq:spec_CPQ",
+    "eq:multiclass_ell",
+    "eq:predictive_distr",
+    "ap_eq:_NLL",
+    "ap:Batch_Mode",
+    "ap:Classification",
+    "ap:Implementation",
+    "ap:model_misspecification",
+]
+
+# A module may import from those before it.
+LAYERS = [
+    {"linalg"},
+    {"measures", "lbfgs", "networks", "datasets"},
+    {"kernels"},
+    {"sums"},
+    {"means"},
+    {"divergences", "likelihoods"},
+    {"objectives", "inducing"},
+    {"prior", "covariance", "training"},
+    {"__init__"},
+]
+
+
+def equation_rows():
+    text = (ROOT / "docs" / "equations.md").read_text()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return [row for row in cells if row[0] not in ("label", "---")]
+
+
+def test_names():
+    names = set()
+    for path in (ROOT / "tests").glob("test_*.py"):
+        names |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+    return names
+
+
+TEST_NAMES = test_names()
+del test_names
+
+
+def resolve(dotted):
+    parts = dotted.split(".")
+    for split in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:split]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[split:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(f"{dotted} cannot be imported")
+
+
+@pytest.mark.parametrize("row", equation_rows(), ids=lambda row: row[0].strip("`"))
+def test_each_equation_has_code_that_imports_and_a_test_that_exists(row):
+    label, _, code, test = row
+    found = resolve(code.strip("`"))
+    assert test.strip("`") in TEST_NAMES, f"no test called {test}"
+    printed = re.match(r"`((?:eq|thm|ap_eq):[^`]+)`", label)
+    if printed and code.startswith("`gwi."):
+        assert printed[1] in (found.__doc__ or "") or printed[1] in inspect.getmodule(found).__doc__
+    assert printed is None or printed[1].replace(" ", "_") in PAPER_LABELS
+
+
+def test_every_label_of_the_paper_is_accounted_for():
+    text = (ROOT / "docs" / "equations.md").read_text().replace("ap_eq: NLL", "ap_eq:_NLL")
+    assert [label for label in PAPER_LABELS if f"`{label}`" not in text] == []
+
+
+def test_imports_point_one_way():
+    level = {module: i for i, layer in enumerate(LAYERS) for module in layer}
+    modules = {path.stem for path in SOURCE.glob("*.py")}
+    assert modules == set(level), "put new modules into LAYERS"
+    for module in modules:
+        for node in ast.walk(ast.parse((SOURCE / f"{module}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gwi."):
+                used = node.module.split(".")[1]
+                assert level[used] < level[module], f"{module} imports {used}"
+
+
+def test_only_linalg_factorises():
+    forbidden = re.compile(r"torch\.linalg\.(cholesky|inv|pinv|solve\()|torch\.(cholesky|inverse)\(|\.inverse\(\)")
+    for path in SOURCE.glob("*.py"):
+        if path.stem != "linalg":
+            assert not forbidden.search(path.read_text()), path.name
+
+
+def test_every_public_name_is_documented():
+    for name in gwi.__all__:
+        assert (getattr(gwi, name).__doc__ or "").strip(), name
+
+
+def test_files_stay_short():
+    for path in SOURCE.glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 400, path.name
+
+
+@pytest.mark.parametrize("page", render.pages(), ids=lambda page: page.name)
+def test_tables_are_those_of_the_records(page):
+    assert render.rendered(page.read_text()) == page.read_text(), "run `python -m benchmarks.render`"
+
+
+@pytest.mark.parametrize("page", render.pages(), ids=lambda page: page.name)
+def test_links_and_pictures_of_a_page_exist(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_readme_example_runs_and_covers():
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    result = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=True, timeout=120)
+    share = int(re.search(r"hold (\d+)%", result.stdout)[1])
+    assert 90 <= share <= 99
+
+
+def test_the_demo_says_what_it_did_and_draws_a_picture(tmp_path):
+    picture = tmp_path / "demo.png"
+    command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--output", str(picture)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+    assert picture.stat().st_size > 20_000
+    for word in ("Data", "Prior", "Covariance", "Coverage", "Picture"):
+        assert word in result.stdout
+    shares = [int(share) for share in re.findall(r"(\d+)% of the", result.stdout)]
+    assert shares[0] >= 93
+    assert shares[1] >= 80
