@@ -104,7 +104,8 @@ def covariance_summary() -> str:
         f"{'J falls at every step' if rise < 0 else f'J rises by at most {rise:.0e}'}. "
         f"At β = 1 the optimum is S = 0 in {len(zero)} of {len(ones)} cases. "
         f"At β_match with M ≥ 50 the cheap form's excess is {min(cheap['collapsed']):.3f} to {max(cheap['collapsed']):.3f} "
-        f"when the prior was fitted with the same Z, but {min(finite):.2f} to {max(finite):.1f} when it was not (and infinite where S = 0 is optimal)."
+        f"when the prior was fitted with the same Z, but {min(finite):.2f} to {max(finite):.1f} when it was not (and infinite "
+        "where S = 0 is optimal)."
     )
 
 
