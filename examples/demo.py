@@ -84,7 +84,7 @@ def fit(data: Toy, console: Console) -> tuple[GaussianMeasure, GaussianLikelihoo
     )
     solution = wasserstein_covariance(problem)
     console.print(
-        f"Covariance optimal under W₂² with weight {beta:.0f}, in {len(solution.objectives)} iterations, "
+        f"Covariance optimal under W₂² with weight {beta:.0f}, in {len(solution.objectives)} step(s), "
         f"proven to {solution.duality_gap:.0e} of the optimum"
     )
     posterior = GaussianMeasure(mean, SparsePosteriorKernel(prior_fit.kernel, z, solution.whitened_covariance))

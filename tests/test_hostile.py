@@ -5,6 +5,7 @@ In float64 a JitterWarning is a failure here, as everywhere in the tests: no cas
 
 from dataclasses import replace
 from functools import cache, partial
+from itertools import combinations
 
 import pytest
 import torch
@@ -20,16 +21,14 @@ CASES = hostile_cases()
 
 
 def gradient_cases(kernel, num_points):
-    """All cases of 50 points, every second of 1 or 2, every third of 200: each layout at each scale is among them."""
+    """Every second case, and of 200 points every sixth."""
     cases = [case for case in CASES if (case.kernel, case.num_points) == (kernel, num_points)]
-    if num_points == 200:
-        return [case for case in cases if sum(position(case)) % 3 == 0]
-    return cases if num_points == 50 else cases[::2]
+    return [case for case in cases if sum(position(case)) % 6 == 0] if num_points == 200 else cases[::2]
 
 
 def position(case):
     scales = SCALES.index((case.input_scale, case.lengthscale))
-    return list(KERNELS).index(case.kernel), LAYOUTS.index(case.layout), scales, OUTPUTSCALES.index(case.outputscale)
+    return list(KERNELS).index(case.kernel), LAYOUTS.index(case.layout), scales, 2 * OUTPUTSCALES.index(case.outputscale)
 
 
 @cache
@@ -92,13 +91,11 @@ def test_the_grid_is_large_and_each_case_is_another():
 
 
 @pytest.mark.parametrize("num_points", NUM_POINTS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_gradients_are_checked_for_every_layout_at_every_scale(kernel, num_points):
-    chosen = gradient_cases(kernel, num_points)
-    assert {(c.layout, c.input_scale, c.lengthscale) for c in chosen} == {
-        (layout, *scales) for layout in LAYOUTS for scales in SCALES
-    }
-    assert {(c.layout, c.outputscale) for c in chosen} == {(layout, scale) for layout in LAYOUTS for scale in OUTPUTSCALES}
+def test_gradients_are_checked_for_every_two_properties_together(num_points):
+    everything = {case for case in CASES if case.num_points == num_points}
+    chosen = [case for kernel in KERNELS for case in gradient_cases(kernel, num_points)]
+    for i, j in combinations(range(4), 2):
+        assert {(position(c)[i], position(c)[j]) for c in chosen} == {(position(c)[i], position(c)[j]) for c in everything}
 
 
 @torch.no_grad()
@@ -127,7 +124,7 @@ def test_the_distance_is_in_range_and_has_finite_gradients_in_hyperparameters_an
         value, parameters = distance(case, whitened_variance)
         return -1e-12 <= value.item() / case.outputscale <= 1 + 1e-9 and is_finite(value, parameters)
 
-    # Half of the cases each, for the sake of time: with S = 0, the optimum at β = 1, and with S = I/4.
+    # Half of the cases with S = 0, which is the optimum at β = 1 on real tables, half with S = I/4.
     cases = gradient_cases(kernel, num_points)
     assert not failures(cases[::2] if whitened_variance else cases[1::2], succeeds)
 

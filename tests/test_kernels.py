@@ -132,17 +132,34 @@ def test_the_posterior_variance_lies_between_zero_and_the_priors(base, generator
         assert (variance <= upper * (1 + 1e-12) + 1e-13).all()
 
 
+def lowest_residual(kernel, z, x):
+    """The lowest eigenvalue and the lowest variance of k(X, X) − ΦᵀΦ, as computed."""
+    r = SparsePosteriorKernel(kernel, z, torch.zeros(len(z), len(z), dtype=F64))
+    features = r.features(x)
+    residual = kernel_matrix(kernel, x) - features.mT @ features
+    return min(torch.linalg.eigvalsh(residual).min().item(), residual.diagonal().min().item())
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("lengthscale", [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 def test_what_z_leaves_unexplained_is_never_negative_however_singular_k_zz(lengthscale):
-    # Rows on a line and a smooth kernel: k(Z, Z) is singular to working precision at every length-scale but the first two.
+    # Rows on a line and a smooth kernel: k(Z, Z) is singular to working precision at every length-scale but the shortest.
     kernel = default_kernel(2, lengthscale=lengthscale)
     for seed in range(20):
         x = torch.randn(64, 1, dtype=F64, generator=torch.Generator().manual_seed(seed)) * torch.tensor([[1.0, 3.0]], dtype=F64)
-        r = SparsePosteriorKernel(kernel, x[::2], torch.zeros(32, 32, dtype=F64))
-        lowest = torch.linalg.eigvalsh(kernel_matrix(r, x).detach()).min()
-        assert lowest > -1e-9
-        unclamped = kernel_variance(kernel, x) - r.features(x).square().sum(0)
-        assert unclamped.min() > -1e-9
+        assert lowest_residual(kernel, x[::2], x) > -1e-13
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("separation", [1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
+def test_what_z_leaves_unexplained_is_never_negative_when_inducing_points_nearly_coincide(separation):
+    # Two points a hair apart are a derivative, which extrapolates, and extrapolates the rounding errors.
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        pairs, x = rows(6, generator), 2 * rows(20, generator)
+        z = torch.cat([pairs, pairs + separation * rows(6, generator)])
+        for kernel in (default_kernel(2, lengthscale=3.0), (gk.RQKernel() + gk.LinearKernel()).double()):
+            assert lowest_residual(kernel, z, torch.cat([x, z])) > -1e-13 * kernel_variance(kernel, x).mean().item()
 
 
 @pytest.mark.parametrize("num_outputs", [None, 3])

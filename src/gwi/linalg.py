@@ -53,7 +53,7 @@ def cholesky(
     """Factorise a positive definite matrix, adding as little jitter as succeeds.
 
     The first attempt adds `jitter`; each failed attempt multiplies it by ten, for the failing matrices of a batch only. An
-    attempt fails also when the lowest eigenvalue it leaves is within rounding of zero, n · eps of the scale.
+    attempt fails also when the lowest eigenvalue, in units of the scale, is below √eps without jitter or n · eps with it.
 
     Args:
         matrix: symmetric, positive semi-definite up to rounding.
@@ -83,7 +83,7 @@ def cholesky(
     while True:
         # A zero jitter must leave the matrix bit-equal, hence the product rather than a branch.
         factor, info = torch.linalg.cholesky_ex(matrix + (used * scale)[..., None, None] * eye)
-        failed = (info > 0) | ~_is_above_rounding(factor.detach(), scale.detach())
+        failed = (info > 0) | ~_is_trustworthy(factor.detach(), scale.detach(), used)
         if not failed.any():
             break
         raised = torch.where(failed, (10 * used).clamp_min(_FIRST_JITTER[matrix.dtype]), used)
@@ -101,18 +101,19 @@ def cholesky(
     return Cholesky(factor, used)
 
 
-def _is_above_rounding(factor: Tensor, scale: Tensor) -> Tensor:
-    # A singular matrix passes Cholesky whenever rounding happens to leave its last pivots positive. Such a factor solves
-    # nothing: L⁻¹ k_Z(x) then exceeds k(x, x) by per cents. The pivots do not tell, the lowest eigenvalue does, and three
-    # inverse iterations from a fixed vector find it to within a small factor for O(n²).
-    size = factor.shape[-1]
+def _is_trustworthy(factor: Tensor, scale: Tensor, jitter: Tensor) -> Tensor:
+    # Solving with L multiplies the rounding errors of A, n · eps, by one over its lowest eigenvalue, so what Z leaves
+    # unexplained, k(x, x) − ‖L⁻¹ k_Z(x)‖², may come out at −0.03 k although Cholesky succeeded. A jitter above the rounding
+    # errors changes as much, but always upwards. Hence none only where √eps of accuracy is left without it, otherwise at least
+    # n · eps. The pivots do not tell; three inverse iterations from a fixed vector find the eigenvalue well enough, in O(n²).
+    size, eps = factor.shape[-1], torch.finfo(factor.dtype).eps
     vector = torch.arange(1, size + 1, dtype=factor.dtype, device=factor.device).cos()[:, None].expand(*factor.shape[:-1], 1)
     for _ in range(3):
         vector = vector * (scale[..., None, None] / torch.linalg.vector_norm(vector, dim=-2, keepdim=True))
         vector = torch.linalg.solve_triangular(factor, vector, upper=False)
         vector = torch.linalg.solve_triangular(factor.mT, vector, upper=True)
     lowest = torch.linalg.vector_norm(vector, dim=(-2, -1)).reciprocal()
-    return lowest > size * torch.finfo(factor.dtype).eps
+    return lowest > torch.where(jitter > 0, size * eps, eps**0.5)
 
 
 def _describe(matrix: Tensor, name: str) -> str:

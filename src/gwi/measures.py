@@ -149,7 +149,9 @@ def _expansion_is_accurate(x1: Tensor, x2: Tensor) -> bool:
         radius_squared = max(x.sub(centre).square().sum(-1).max().item() for x in (x1, x2) if x.numel())
     # The error of a square is eps · radius². Above a few eps it shows where k(Z, Z) is nearly singular, because k(Z, Z) and
     # k(Z, X) have different centres, hence different errors: at 1e-13 the variance left by Z can come out as −1e-6 of k.
-    return radius_squared * torch.finfo(x1.dtype).eps < 4e-15
+    # Up to some twenty features differences cost the same; beyond, they are many times slower than a matrix product, and rows
+    # are too far apart for a nearly singular k(Z, Z).
+    return radius_squared < (20 if x1.shape[-1] <= 20 else 5000)
 
 
 def _expanded_squares(x1: Tensor, x2: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ def mlp(
     layers: list[nn.Module] = []
     rectified = issubclass(activation, (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU))
     for i, (width_in, width_out) in enumerate(itertools.pairwise(widths)):
-        linear = nn.Linear(width_in, width_out)
+        # The usual constructor would draw weights from the global generator first.
+        linear = nn.utils.skip_init(nn.Linear, width_in, width_out)
         if rectified:
             nn.init.kaiming_normal_(linear.weight, generator=generator)
         else:
