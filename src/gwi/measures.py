@@ -151,7 +151,7 @@ def _expansion_is_accurate(x1: Tensor, x2: Tensor) -> bool:
     # k(Z, X) have different centres, hence different errors: at 1e-13 the variance left by Z can come out as −1e-6 of k.
     # Up to some twenty features differences cost the same; beyond, they are many times slower than a matrix product, and rows
     # are too far apart for a nearly singular k(Z, Z).
-    return radius_squared < (20 if x1.shape[-1] <= 20 else 5000)
+    return radius_squared < (5000 if x1.shape[-1] > 20 and x1.dtype == torch.float64 else 20)
 
 
 def _expanded_squares(x1: Tensor, x2: Tensor) -> Tensor:
