@@ -50,13 +50,16 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg"},
-    {"measures", "lbfgs", "networks", "datasets"},
+    {"measures", "lbfgs", "networks", "datasets", "scaling"},
     {"kernels"},
     {"sums"},
     {"means"},
     {"divergences", "likelihoods"},
     {"objectives", "inducing"},
-    {"prior", "covariance", "training"},
+    {"prior", "covariance", "training", "noise", "tempering"},
+    {"learners"},
+    {"selection", "calibration"},
+    {"estimators"},
     {"__init__"},
 ]
 

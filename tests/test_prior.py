@@ -137,3 +137,14 @@ def test_paper_choice_is_the_marginal_likelihood_of_the_inducing_pairs():
     fit = fit_prior(default_kernel(2, hyper_priors=False), x[pairs], y[:, pairs], objective="marginal")
     expected = log_marginal_likelihood(fit.kernel, x[pairs], y[:, pairs], fit.noise_variance, jitter=1e-8).item()
     assert fit.log_evidence == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_row_with_weight_two_is_the_same_row_twice():
+    x, y = drawn_from_prior(40)
+    weight = torch.ones(40, dtype=F64)
+    weight[:10] = 2
+    once = fit_prior(default_kernel(2), x, y, objective="marginal", sample_weight=weight, jitter=1e-10)
+    rows = torch.cat([torch.arange(40), torch.arange(10)])
+    twice = fit_prior(default_kernel(2), x[rows], y[:, rows], objective="marginal", jitter=1e-10)
+    assert once.log_evidence == pytest.approx(twice.log_evidence, rel=1e-6)
+    assert once.noise_variance == pytest.approx(twice.noise_variance, rel=1e-2)

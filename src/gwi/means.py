@@ -153,21 +153,23 @@ class SumMean(nn.Module):
 
 
 class ConvexMean(nn.Module):
-    """Σ_i w_i m_i with w ≥ 0 and Σ w = 1: a stacked mean."""
+    """Σ_i w_i m_i with w ≥ 0 and Σ w = 1: a stacked mean, with one set of weights for all outputs or one each."""
 
     weights: Tensor
 
-    def __init__(self, means: Sequence[nn.Module], weights: Float[Tensor, " K"]):
+    def __init__(self, means: Sequence[nn.Module], weights: Float[Tensor, "*J K"]):
         super().__init__()
         # Asked the other way round, NaN would pass.
-        if len(means) != len(weights) or not ((weights >= 0).all() and abs(weights.sum().item() - 1) <= 1e-6):
+        convex = (weights >= 0).all() and ((weights.sum(-1) - 1).abs() <= 1e-6).all()
+        if len(means) != weights.shape[-1] or not convex:
+            shown = [round(w, 6) for w in weights.flatten().tolist()]
             raise ValueError(
-                f"A convex combination of {len(means)} means needs as many weights, none negative, that sum to 1; "
-                f"got {[round(w, 6) for w in weights.tolist()]}."
+                f"A convex combination of {len(means)} means needs as many weights, none negative, that sum to 1; got {shown}."
             )
         self.means = nn.ModuleList(means)
         self.register_buffer("weights", weights.detach().clone())
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
         """The weighted sum at the rows of x."""
-        return torch.einsum("k,kjn->jn", self.weights.to(x.dtype), torch.stack([mean(x) for mean in self.means]))
+        values = torch.stack([mean(x) for mean in self.means])
+        return torch.einsum("jk,kjn->jn", self.weights.to(x.dtype).expand(values.shape[1], -1), values)

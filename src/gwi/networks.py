@@ -91,12 +91,14 @@ def train_ensemble(
     learning_rate: float = 3e-3,
     weight_decay: float = 1e-2,
     sample_weight: Float[Tensor, " N"] | None = None,
+    member_rows: Sequence[Tensor] | None = None,
     generator: torch.Generator | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> None:
     """Least squares for every member at once, each on batches of its own: AdamW with a warm-up and a cosine.
 
-    The members see the same rows in different orders and start from different weights, as in a deep ensemble.
+    The members start from different weights and see rows in different orders, as in a deep ensemble; `member_rows` gives each
+    the rows it may see, for example all but one fold.
     """
     num_members = network.weights[0].shape[0]
     optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=weight_decay)
@@ -106,11 +108,13 @@ def train_ensemble(
         lambda step: min((step + 1) / warm_up, 0.5 * (1 + math.cos(math.pi * step / num_steps)) + 1e-3),
     )
     weights = None if sample_weight is None else sample_weight / sample_weight.mean()
-    batch = min(batch_size, x.shape[0])
+    rows_of = [torch.arange(x.shape[0])] * num_members if member_rows is None else list(member_rows)
+    shortest = min(len(rows) for rows in rows_of)
+    batch = min(batch_size, shortest)
     order = torch.empty(num_members, 0, dtype=torch.long)
     for step in range(num_steps):
         if order.shape[1] < batch:
-            fresh = torch.stack([torch.randperm(x.shape[0], generator=generator) for _ in range(num_members)])
+            fresh = torch.stack([rows[torch.randperm(len(rows), generator=generator)][:shortest] for rows in rows_of])
             order = torch.cat([order, fresh], dim=1)
         rows, order = order[:, :batch].to(x.device), order[:, batch:]
         optimiser.zero_grad(set_to_none=True)

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi.lbfgs import minimize_lbfgs
+from gwi.linalg import LOG_TWO_PI
 from gwi.objectives import collapsed_bound, log_marginal_likelihood
 
 
@@ -49,6 +50,7 @@ def fit_prior(
     inducing_points: Float[Tensor, "M D"] | None = None,
     learn_inducing_points: bool = False,
     noise_variance: float = 0.1,
+    sample_weight: Float[Tensor, " N"] | None = None,
     max_iterations: int = 200,
     chunk_size: int = 4096,
     jitter: float = 1e-8,
@@ -68,6 +70,7 @@ def fit_prior(
         inducing_points: Z, for the collapsed bound.
         learn_inducing_points: whether Z moves.
         noise_variance: σ² to start from.
+        sample_weight: a row with weight w counts as w equal rows.
         max_iterations: of L-BFGS.
         chunk_size: rows held at a time.
         jitter: relative to the mean diagonal; gradients through a factor need more of it than values do.
@@ -85,12 +88,22 @@ def fit_prior(
     if z is not None and learn_inducing_points:
         parameters.append(z)
 
+    def noise() -> Tensor:
+        return log_noise.exp() if sample_weight is None else log_noise.exp() / sample_weight
+
+    def repeats() -> Tensor | float:
+        # N(y | f, σ²)^w is N(y | f, σ²/w) times a factor that depends on σ².
+        if sample_weight is None:
+            return 0.0
+        count = y.numel() // x.shape[0]
+        return -count * ((sample_weight - 1) * (LOG_TWO_PI + log_noise) + sample_weight.log()).sum() / 2
+
     def evidence() -> Tensor:
         hyper_prior = sum((law.log_prob(value(module)).sum() for _, module, law, value, _ in kernel.named_priors()), 0.0)
         if z is None or objective == "marginal":
-            return log_marginal_likelihood(kernel, x, y, log_noise.exp(), jitter=jitter).sum() + hyper_prior
-        bound = collapsed_bound(kernel, z, x, y, log_noise.exp(), chunk_size=chunk_size, jitter=jitter)
-        return bound.sum() + hyper_prior
+            return log_marginal_likelihood(kernel, x, y, noise(), jitter=jitter).sum() + repeats() + hyper_prior
+        bound = collapsed_bound(kernel, z, x, y, noise(), chunk_size=chunk_size, jitter=jitter)
+        return bound.sum() + repeats() + hyper_prior
 
     def report(step: int, value: float) -> None:
         if on_step is not None:

@@ -1,0 +1,186 @@
+"""From a judged mean to calibrated variances: the prior, r at unseen rows, and the noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RQKernel, ScaleKernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi.covariance import (
+    covariance_problem,
+    matched_divergence_weight,
+    shrinkage,
+    titsias_covariance,
+    trained_covariance,
+    wasserstein_covariance,
+)
+from gwi.inducing import Method, choose_inducing_points
+from gwi.kernels import SparsePosteriorKernel, default_kernel
+from gwi.learners import Task, fold_sums, left_out_variance
+from gwi.measures import kernel_variance
+from gwi.noise import NoiseFit, fit_noise
+from gwi.prior import PriorFit, fit_prior
+from gwi.sums import row_sums
+
+CovarianceName = Literal["wasserstein", "titsias", "trained"]
+NoiseName = Literal["auto", "constant", "input-dependent"]
+
+# Up to so many rows every row is an inducing point, and the covariance is in closed form.
+ALL_ROWS = 2000
+PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
+
+
+def named_kernel(name: str | Kernel, num_features: int) -> Kernel:
+    """A kernel for standardised rows by its name, or the one given, in float64."""
+    if isinstance(name, Kernel):
+        return name.double()
+    if name == "rbf":
+        return default_kernel(num_features)
+    bases = {"matern32": (MaternKernel, {"nu": 1.5}), "matern52": (MaternKernel, {"nu": 2.5}), "rq": (RQKernel, {})}
+    if name not in bases:
+        raise ValueError(f'kernel is "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {name!r}.')
+    kind, arguments = bases[name]
+    base = kind(ard_num_dims=num_features, **arguments).double()
+    base.lengthscale = torch.full((num_features,), num_features**0.5, dtype=torch.float64)
+    return ScaleKernel(base).double()
+
+
+def choose_prior(
+    task: Task, kernel: Kernel, num_inducing: int | Literal["auto"], method: Method
+) -> tuple[PriorFit, Float[Tensor, "M D"]]:
+    """Hyper-parameters from a sample of rows, and Z: every row when they are few, else chosen by `method`."""
+    num_rows = len(task.x)
+    sample = torch.randperm(num_rows, generator=task.generator).to(task.x.device)
+    all_rows = num_rows <= ALL_ROWS if num_inducing == "auto" else num_inducing >= num_rows
+    if all_rows:
+        rows = sample[:600]
+        fit = fit_prior(
+            kernel,
+            task.x[rows],
+            task.y[:, rows],
+            objective="marginal",
+            sample_weight=task.weight[rows],
+            max_iterations=100,
+        )
+        return fit, task.x
+    rows = sample[:4000]
+    count = min(300 if num_inducing == "auto" else num_inducing, len(rows))
+    z = choose_inducing_points(task.x[rows], count, method, kernel=kernel, generator=task.generator)
+    weight = task.weight[rows]
+    return fit_prior(kernel, task.x[rows], task.y[:, rows], inducing_points=z, sample_weight=weight, max_iterations=60), z
+
+
+@dataclass(frozen=True)
+class JudgedCovariance:
+    """S, and the variance it gives at the judging rows.
+
+    Attributes:
+        whitened_covariance: S.
+        variance: r at the judging rows as it would be at new rows.
+        divergence_weight: β.
+    """
+
+    whitened_covariance: Float[Tensor, "M M"]
+    variance: Float[Tensor, " V"]
+    divergence_weight: float
+
+
+@torch.no_grad()
+def judged_covariance(
+    task: Task,
+    prior: PriorFit,
+    z: Float[Tensor, "M D"],
+    noise_variance: float,
+    kind: CovarianceName,
+    divergence_weight: float | Literal["auto"],
+) -> JudgedCovariance:
+    """S for all rows, and r at the judging rows from rows other than themselves.
+
+    Where Z are training rows, a row's own inducing point would explain it away; r is then taken fold by fold.
+    """
+    num_rows = len(task.x)
+    beta = (
+        matched_divergence_weight(row_sums(prior.kernel, z, task.x), noise_variance)
+        if divergence_weight == "auto"
+        else float(divergence_weight)
+    )
+    if kind == "titsias":
+        whole, without = fold_sums(replace(prior, noise_variance=noise_variance), z, task)
+        s = titsias_covariance(whole)
+        if task.fold is not None:
+            variance = torch.empty_like(task.y[0])
+            for k, sums in enumerate(without):
+                r = SparsePosteriorKernel(prior.kernel, z, titsias_covariance(sums))
+                variance[task.fold == k] = kernel_variance(r, task.x[task.fold == k])
+            return JudgedCovariance(s, variance, beta)
+    elif kind not in ("wasserstein", "trained"):
+        raise ValueError(f'covariance is "wasserstein", "titsias" or "trained"; got {kind!r}.')
+    elif len(z) == num_rows:
+        # Z explains every row, so S = a⁻² I is the optimum in closed form.
+        a = float(shrinkage(noise_variance, num_rows, beta))
+        s = torch.eye(num_rows, dtype=task.x.dtype, device=task.x.device) / a**2
+        if task.fold is not None:
+            return JudgedCovariance(s, left_out_variance(prior, task, a**-2), beta)
+    else:
+        rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(task.x.device)
+        problem = covariance_problem(
+            prior.kernel, z, task.x[rows], noise_variance=noise_variance, num_data=num_rows, divergence_weight=beta
+        )
+        if kind == "trained":
+            with torch.enable_grad():
+                s, _ = trained_covariance(problem, 0.01 * torch.eye(len(z), dtype=z.dtype, device=z.device))
+        else:
+            s = wasserstein_covariance(problem, tolerance=1e-5, max_iterations=30).whitened_covariance
+    return JudgedCovariance(s, kernel_variance(SparsePosteriorKernel(prior.kernel, z, s), task.x_judge), beta)
+
+
+def noise_features(x: Float[Tensor, "N D"], mean: Float[Tensor, "J N"]) -> Float[Tensor, "N F"]:
+    """What the noise may depend on: the row, its squares, and the predicted level."""
+    return torch.cat([x, x.square().clamp_max(16), mean.mT, mean.mT.square().clamp_max(16)], dim=1)
+
+
+def choose_noise(
+    residuals: Float[Tensor, " V"],
+    variance: Float[Tensor, " V"],
+    features: Float[Tensor, "V F"],
+    weight: Float[Tensor, " V"],
+    kind: NoiseName,
+) -> NoiseFit:
+    """Constant or input-dependent noise, or whichever predicts unseen rows better."""
+    if kind not in ("auto", "constant", "input-dependent"):
+        raise ValueError(f'noise is "auto", "constant" or "input-dependent"; got {kind!r}.')
+    return fit_noise(
+        residuals,
+        variance,
+        features,
+        penalties=() if kind == "constant" else PENALTIES,
+        allow_constant=kind != "input-dependent",
+        sample_weight=weight,
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def calibrate(
+    task: Task,
+    prior: PriorFit,
+    z: Float[Tensor, "M D"],
+    residuals: Float[Tensor, " V"],
+    features: Float[Tensor, "V F"],
+    weight: Float[Tensor, " V"],
+    *,
+    covariance: CovarianceName,
+    divergence_weight: float | Literal["auto"],
+    noise: NoiseName,
+) -> tuple[JudgedCovariance, NoiseFit]:
+    """S and σ² for one target. Each depends on the other, r through a(x) and σ² through r; twice around is enough."""
+    level = prior.noise_variance
+    for _ in range(2):
+        judged = judged_covariance(task, prior, z, level, covariance, divergence_weight)
+        fit = choose_noise(residuals, judged.variance, features, weight, noise)
+        level = max(float(fit.noise(features).mean()), math.ulp(0.0))
+    return judged, fit

@@ -1,0 +1,229 @@
+"""Learners of means: each is trained on the rows and judged on rows it has not seen.
+
+All work on standardised rows and targets. `Trained.judged` are predictions at the judging rows: out-of-fold predictions at the
+training rows, or plain predictions at validation rows.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from gwi.kernels import residual_variance, whitened_features
+from gwi.linalg import cholesky
+from gwi.means import FixedMean, KernelMean, ModuleMean, titsias_coefficients
+from gwi.measures import kernel_matrix
+from gwi.networks import EnsembleMLP, train_ensemble
+from gwi.prior import PriorFit
+from gwi.scaling import Scales
+from gwi.sums import RowSums, row_sums
+from gwi.training import train
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows to learn from and rows to be judged on.
+
+    Attributes:
+        x: standardised rows.
+        y: standardised targets.
+        weight: of each row, mean one.
+        fold: the fold of each row, for out-of-fold predictions; None when validation rows judge.
+        x_judge: rows that judge: x itself, or validation rows.
+        generator: for everything random.
+        scales: between standardised values and the user's own.
+    """
+
+    x: Float[Tensor, "N D"]
+    y: Float[Tensor, "J N"]
+    weight: Float[Tensor, " N"]
+    fold: Int[Tensor, " N"] | None
+    x_judge: Float[Tensor, "V D"]
+    generator: torch.Generator
+    scales: Scales
+
+    @property
+    def num_folds(self) -> int:
+        """K, zero with validation rows."""
+        return 0 if self.fold is None else int(self.fold.max()) + 1
+
+    def seed(self) -> int:
+        """A seed for libraries that take one."""
+        return int(torch.randint(2**31 - 1, (1,), generator=self.generator))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A mean that was learned.
+
+    Attributes:
+        name: for the summary.
+        mean: from standardised rows to (J, N) standardised values.
+        judged: its predictions at the judging rows.
+        seconds: it took.
+    """
+
+    name: str
+    mean: nn.Module
+    judged: Float[Tensor, "J V"]
+    seconds: float
+
+
+Learner = Callable[[Task], Trained]
+
+
+def fold_sums(prior: PriorFit, inducing_points: Tensor, task: Task) -> tuple[RowSums, list[RowSums]]:
+    """Sums over all rows, and over all rows but those of each fold: the difference of two sums costs nothing."""
+    noise = prior.noise_variance / task.weight
+    if task.fold is None:
+        return row_sums(prior.kernel, inducing_points, task.x, task.y, noise_variance=noise), []
+    parts = [
+        row_sums(prior.kernel, inducing_points, task.x[rows], task.y[:, rows], noise_variance=noise[rows])
+        for rows in (task.fold == k for k in range(task.num_folds))
+    ]
+    whole = _combine(parts, [1.0] * len(parts))
+    return whole, [_combine([whole, part], [1.0, -1.0]) for part in parts]
+
+
+def _combine(parts: list[RowSums], signs: list[float]) -> RowSums:
+    def total(name: str) -> Tensor:
+        return torch.stack([sign * getattr(part, name) for part, sign in zip(parts, signs, strict=True)]).sum(0)
+
+    fields = {name: total(name) for name in ("gram", "projection", "residual", "target_energy", "log_weight")}
+    num_rows = int(sum(sign * part.num_rows for part, sign in zip(parts, signs, strict=True)))
+    return RowSums(num_rows=num_rows, inducing_factor=parts[0].inducing_factor, **fields)
+
+
+@torch.no_grad()
+def kernel_learner(prior: PriorFit, inducing_points: Tensor, task: Task, name: str = "svgp") -> Trained:
+    """The sparse (Z ⊂ X) or exact (Z = X) GP mean; out-of-fold means come from differences of sums."""
+    start = time.perf_counter()
+    whole, without = fold_sums(prior, inducing_points, task)
+    mean = KernelMean(prior.kernel, inducing_points, titsias_coefficients(whole))
+    if task.fold is None:
+        judged = mean(task.x_judge)
+    else:
+        judged = torch.empty_like(task.y)
+        for k, sums in enumerate(without):
+            held_out = task.fold == k
+            fold_mean = KernelMean(prior.kernel, inducing_points, titsias_coefficients(sums))
+            judged[:, held_out] = fold_mean(task.x[held_out])
+    return Trained(name, mean, judged, time.perf_counter() - start)
+
+
+def network_learner(task: Task, *, num_steps: int, hidden: tuple[int, ...], per_fold: int, name: str = "network") -> Trained:
+    """Networks that each leave one fold out, trained all at once; their average is the mean, the left-out folds the judge.
+
+    Nothing is trained twice: the networks that judge are those that predict.
+    """
+    start = time.perf_counter()
+    num_groups = max(task.num_folds, 1)
+    num_members = per_fold * num_groups
+    network = EnsembleMLP(task.x.shape[1], task.y.shape[0], num_members=num_members, hidden=hidden, generator=task.generator).to(
+        task.x.device
+    )
+    group = torch.arange(num_members) % num_groups
+    allowed = None if task.fold is None else [(task.fold != k).nonzero()[:, 0].cpu() for k in group.tolist()]
+    train_ensemble(
+        network,
+        task.x.float(),
+        task.y.mT.float().contiguous(),
+        num_steps=num_steps,
+        sample_weight=task.weight.float(),
+        member_rows=allowed,
+        generator=task.generator,
+    )
+    network.requires_grad_(False)
+    mean = ModuleMean(network)
+    if task.fold is None:
+        judged = mean(task.x_judge)
+    else:
+        members = network.members(task.x.float()).to(task.y.dtype)
+        by_group = torch.stack([members[group == k].mean(0) for k in range(num_groups)])
+        judged = by_group.gather(0, task.fold[None, :, None].expand(1, -1, members.shape[-1]))[0].mT.contiguous()
+    return Trained(name, mean, judged, time.perf_counter() - start)
+
+
+def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str) -> Trained:
+    """A user's own network, trained by least squares: a copy for each fold, and one on all rows."""
+    start = time.perf_counter()
+
+    def fitted(rows: Tensor) -> nn.Module:
+        mean = ModuleMean(copy.deepcopy(module))
+        weight = task.weight[rows]
+
+        def loss(x: Tensor, y_and_weight: Tensor) -> Tensor:
+            return (y_and_weight[-1] * (mean(x) - y_and_weight[:-1]).square()).mean()
+
+        targets = torch.cat([task.y[:, rows], weight[None]])
+        mean.train()
+        train(
+            mean, loss, task.x[rows], targets, num_epochs=num_epochs, batch_size=256, learning_rate=3e-3, generator=task.generator
+        )
+        return mean.eval().requires_grad_(False)
+
+    return _by_folds(fitted, task, name, start)
+
+
+def estimator_learner(estimator: Any, task: Task, *, name: str) -> Trained:
+    """An unfitted scikit-learn regressor: a clone for each fold, and one on all rows, in the user's own input units."""
+    start = time.perf_counter()
+
+    def fitted(rows: Tensor) -> nn.Module:
+        model = clone(estimator)
+        if "random_state" in model.get_params() and model.get_params()["random_state"] is None:
+            model.set_params(random_state=task.seed())
+        x, y = task.scales.original_rows(task.x[rows].cpu().numpy()), task.y[:, rows].mT.cpu().numpy()
+        target = y[:, 0] if y.shape[1] == 1 else y
+        weight = task.weight[rows].cpu().numpy()
+        if (weight == 1).all():
+            model.fit(x, target)
+        else:
+            model.fit(x, target, sample_weight=weight)
+        return FixedMean(lambda rows: model.predict(task.scales.original_rows(rows)))
+
+    return _by_folds(fitted, task, name, start)
+
+
+def frozen_learner(mean: nn.Module, task: Task, *, name: str) -> Trained:
+    """A mean that is only asked."""
+    start = time.perf_counter()
+    with torch.no_grad():
+        return Trained(name, mean, mean(task.x_judge), time.perf_counter() - start)
+
+
+def _by_folds(fitted: Callable[[Tensor], nn.Module], task: Task, name: str, start: float) -> Trained:
+    mean = fitted(torch.ones(len(task.x), dtype=torch.bool, device=task.x.device))
+    if task.fold is None:
+        with torch.no_grad():
+            return Trained(name, mean, mean(task.x_judge), time.perf_counter() - start)
+    judged = torch.empty_like(task.y)
+    for k in range(task.num_folds):
+        fold_mean = fitted(task.fold != k)
+        with torch.no_grad():
+            judged[:, task.fold == k] = fold_mean(task.x[task.fold == k])
+    return Trained(name, mean, judged, time.perf_counter() - start)
+
+
+@torch.no_grad()
+def left_out_variance(prior: PriorFit, task: Task, shrink: float) -> Float[Tensor, " N"]:
+    """r at each row from the rows of the other folds, for Z = all rows and S = a⁻² I: as it will be at a new row.
+
+    A row's own inducing point would explain it away, so each fold has Z = the rows outside it.
+    """
+    assert task.fold is not None
+    variance = torch.empty_like(task.y[0])
+    for k in range(task.num_folds):
+        inside, outside = task.fold == k, task.fold != k
+        z = task.x[outside]
+        phi = whitened_features(prior.kernel, z, cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor, task.x[inside])
+        variance[inside] = residual_variance(prior.kernel, task.x[inside], phi) + shrink * phi.square().sum(-2)
+    return variance

@@ -1,0 +1,88 @@
+"""Standardising rows and targets, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Centre and scale of each column of the rows and of the targets, weighted by rows.
+
+    Attributes:
+        x_centre: of the features.
+        x_scale: of the features, one for constant columns.
+        y_centre: of the targets.
+        y_scale: of the targets, one for constant ones.
+    """
+
+    x_centre: Array
+    x_scale: Array
+    y_centre: Array
+    y_scale: Array
+
+    @staticmethod
+    def of(x: Array, y: Array, weight: Array) -> Scales:
+        """Those of these rows.
+
+        Raises:
+            ValueError: when squares overflow.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            scales = Scales(*_centre_and_scale(x, weight), *_centre_and_scale(y, weight))
+        if not (np.isfinite(scales.x_scale).all() and np.isfinite(scales.y_scale).all()):
+            raise ValueError("Values are so large that their squares overflow; rescale the columns (1e150 is too much).")
+        return scales
+
+    def rows(self, x: Array, device: torch.device | str) -> Float[Tensor, "N D"]:
+        """Standardised rows."""
+        return torch.as_tensor((x - self.x_centre) / self.x_scale, device=device)
+
+    def targets(self, y: Array, device: torch.device | str) -> Float[Tensor, "J N"]:
+        """Standardised targets, one row an output."""
+        return torch.as_tensor(((y - self.y_centre) / self.y_scale).T.copy(), device=device)
+
+    def original_rows(self, x: Array) -> Array:
+        """Rows in the user's own units."""
+        return x * self.x_scale + self.x_centre
+
+
+def _centre_and_scale(values: Array, weight: Array) -> tuple[Array, Array]:
+    centre = np.average(values, axis=0, weights=weight)
+    scale = np.sqrt(np.average((values - centre) ** 2, axis=0, weights=weight))
+    # A constant column has a scale of rounding errors; dividing by one leaves it constant.
+    tiny = 1e-13 * np.maximum(np.abs(centre), np.finfo(float).tiny)
+    return centre, np.where(scale > tiny, scale, 1.0)
+
+
+def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """Rows that agree in features and targets as one row with the sum of their weights, in a fixed order.
+
+    A row with weight two and the same row twice are then one and the same to everything that follows, folds included.
+    """
+    table, place = np.unique(np.column_stack([x, y]), axis=0, return_inverse=True)
+    merged = np.bincount(place.ravel(), weights=weight, minlength=len(table)).astype(np.float64)
+    return table[:, : x.shape[1]].copy(), table[:, x.shape[1] :].copy(), merged
+
+
+class RescaledMean(nn.Module):
+    """A predictor in the user's own units, seen from standardised rows and targets."""
+
+    def __init__(self, mean: nn.Module, scales: Scales):
+        super().__init__()
+        self.mean = mean
+        self.scales = scales
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """Its values, standardised."""
+        s = self.scales
+        values = self.mean(x * x.new_tensor(s.x_scale) + x.new_tensor(s.x_centre))
+        return (values - x.new_tensor(s.y_centre)[:, None]) / x.new_tensor(s.y_scale)[:, None]

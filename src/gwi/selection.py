@@ -1,0 +1,123 @@
+"""Which means, and with which weights: the plan, the learner of each kind of mean, and stacking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from scipy.optimize import nnls
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from gwi.learners import (
+    Task,
+    Trained,
+    estimator_learner,
+    frozen_learner,
+    kernel_learner,
+    module_learner,
+    network_learner,
+)
+from gwi.means import ConvexMean, FixedMean, ModuleMean, SumMean
+from gwi.prior import PriorFit
+from gwi.scaling import RescaledMean
+
+# Below so many rows "auto" is the exact GP alone.
+FEW_ROWS = 250
+NAMES = ("svgp", "svgp-all", "network", "svgp+network")
+
+
+def plan(num_rows: int, num_features: int, max_time: float | None) -> list[Any]:
+    """The means that ``"auto"`` tries, from the number of rows and the time allowed; decided before anything is fitted.
+
+    Few rows: the exact GP alone, judged by folds at no cost. More: a stack of GP, networks, boosting and, while cheap, trees.
+    """
+    if num_rows < FEW_ROWS or (max_time is not None and max_time < 5):
+        return ["svgp"]
+    boosting = HistGradientBoostingRegressor(
+        max_iter=500, learning_rate=0.05, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False
+    )
+    if num_rows > 20_000:
+        return ["svgp", "network", boosting]
+    trees = ExtraTreesRegressor(300, min_samples_leaf=1, max_features=1.0 if num_features < 10 else 0.6)
+    return ["svgp", "network", boosting, trees]
+
+
+def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], freeze: bool) -> Trained:
+    """Train, or ask, one mean of any kind that the estimator takes.
+
+    Args:
+        item: one of `NAMES`, a module, a scikit-learn regressor, or a callable.
+        task: rows to learn from and to be judged on.
+        prior: for kernel means.
+        basis: centres of a kernel mean's basis functions.
+        freeze: take a module as it is.
+    """
+    name = item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
+    if isinstance(item, str) and item in NAMES:
+        if item == "network":
+            return network_learner(task, **_network_size(len(task.x)))
+        kernel = kernel_learner(prior, task.x if item == "svgp-all" else basis, task, name)
+        if item != "svgp+network":
+            return kernel
+        fitted = kernel.mean(task.x).detach() if task.fold is None else kernel.judged
+        rest = network_learner(replace(task, y=task.y - fitted), **_network_size(len(task.x)))
+        return Trained(name, SumMean([kernel.mean, rest.mean]), kernel.judged + rest.judged, kernel.seconds + rest.seconds)
+    if isinstance(item, nn.Module):
+        if not freeze:
+            num_epochs = max(50, min(1000, 400_000 // len(task.x)))
+            return module_learner(item, task, num_epochs=num_epochs, name=name)
+        return _frozen(ModuleMean(item), "a frozen network", task, name)
+    if hasattr(item, "fit") and hasattr(item, "predict"):
+        try:
+            check_is_fitted(item)
+        except NotFittedError:
+            return estimator_learner(item, task, name=name)
+        return _frozen(FixedMean(item.predict), f"the fitted {name}", task, name)
+    if callable(item):
+        return _frozen(FixedMean(item), "a function", task, name)
+    raise ValueError(
+        'mean is "auto", "svgp", "svgp-all", "network", "svgp+network", a torch module, a scikit-learn regressor, a callable, '
+        f"or a list of these; got {item!r}."
+    )
+
+
+def _frozen(mean: nn.Module, what: str, task: Task, name: str) -> Trained:
+    if task.fold is not None:
+        raise ValueError(
+            f"{what[0].upper()}{what[1:]} may have seen the training rows, so they cannot judge its errors. "
+            "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
+        )
+    return frozen_learner(RescaledMean(mean, task.scales), task, name=name)
+
+
+def _network_size(num_rows: int) -> dict[str, Any]:
+    if num_rows < 600:
+        return {"num_steps": 1500, "hidden": (64, 64), "per_fold": 2}
+    return {"num_steps": 2500 if num_rows < 3000 else 5000, "hidden": (128, 128), "per_fold": 1}
+
+
+def convex_weights(
+    judged: Float[Tensor, "K V"], y: Float[Tensor, " V"], sample_weight: Float[Tensor, " V"]
+) -> Float[Tensor, " K"]:
+    """w ≥ 0, Σ w = 1 that minimise Σ (y − Σ w_k m_k)² on rows the means have not seen."""
+    errors = ((y - judged) * sample_weight.sqrt()).mT.cpu()
+    # Non-negative least squares on the errors, ‖E w‖², with Σ w = 1 as one heavy row.
+    heavy = 1e3 * max(float(errors.abs().max()), 1e-12) * len(errors) ** 0.5
+    system = torch.cat([errors, torch.full((1, errors.shape[1]), heavy, dtype=errors.dtype)])
+    target = torch.cat([errors.new_zeros(len(errors)), errors.new_tensor([heavy])])
+    weights = torch.from_numpy(nnls(system.numpy(), target.numpy())[0])
+    return (weights / weights.sum()).to(judged)
+
+
+def stack(means: Sequence[nn.Module], weights: Float[Tensor, "J K"]) -> nn.Module:
+    """The convex combination, without members whose weight is zero for every output."""
+    used = [i for i in range(len(means)) if (weights[:, i] > 1e-6).any()]
+    if len(used) == 1:
+        return means[used[0]]
+    return ConvexMean([means[i] for i in used], weights[:, used] / weights[:, used].sum(1, keepdim=True))
