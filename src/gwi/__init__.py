@@ -19,6 +19,7 @@ from gwi.divergences import (
     wasserstein_squared,
     wasserstein_squared_two_sample,
 )
+from gwi.estimators import GWIRegressor
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
 from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood
@@ -37,6 +38,7 @@ __all__ = [
     "ConvexMean",
     "FeatureKernel",
     "FixedMean",
+    "GWIRegressor",
     "GaussianLikelihood",
     "GaussianMeasure",
     "JitterWarning",

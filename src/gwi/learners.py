@@ -166,7 +166,14 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
         targets = torch.cat([task.y[:, rows], weight[None]])
         mean.train()
         train(
-            mean, loss, task.x[rows], targets, num_epochs=num_epochs, batch_size=256, learning_rate=3e-3, generator=task.generator
+            mean,
+            loss,
+            task.x[rows],
+            targets,
+            num_epochs=num_epochs,
+            batch_size=64 if len(task.x) < 2000 else 256,
+            learning_rate=3e-3,
+            generator=task.generator,
         )
         return mean.eval().requires_grad_(False)
 

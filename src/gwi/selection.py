@@ -70,7 +70,7 @@ def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], f
         return Trained(name, SumMean([kernel.mean, rest.mean]), kernel.judged + rest.judged, kernel.seconds + rest.seconds)
     if isinstance(item, nn.Module):
         if not freeze:
-            num_epochs = max(50, min(1000, 400_000 // len(task.x)))
+            num_epochs = max(30, min(300, 300_000 // len(task.x)))
             return module_learner(item, task, num_epochs=num_epochs, name=name)
         return _frozen(ModuleMean(item), "a frozen network", task, name)
     if hasattr(item, "fit") and hasattr(item, "predict"):
@@ -98,7 +98,7 @@ def _frozen(mean: nn.Module, what: str, task: Task, name: str) -> Trained:
 
 def _network_size(num_rows: int) -> dict[str, Any]:
     if num_rows < 600:
-        return {"num_steps": 1500, "hidden": (64, 64), "per_fold": 2}
+        return {"num_steps": 1000, "hidden": (64, 64), "per_fold": 2}
     return {"num_steps": 2500 if num_rows < 3000 else 5000, "hidden": (128, 128), "per_fold": 1}
 
 

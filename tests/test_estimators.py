@@ -1,0 +1,287 @@
+"""GWIRegressor does what scikit-learn's users expect, and its intervals hold what they promise."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gwi import GWIRegressor
+from gwi.datasets import load_uci
+
+
+@parametrize_with_checks([GWIRegressor(mean="svgp", noise="constant", random_state=0)])
+def test_scikit_learns_checks_pass(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([GWIRegressor(random_state=0), GWIRegressor(mean="network", random_state=0)])
+def test_scikit_learns_checks_pass_for_the_default_and_for_networks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+def wave(num_rows=120, noise=0.2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-3, 3, (num_rows, 1))
+    return x, 5 + 10 * (np.sin(2 * x[:, 0]) + noise * rng.standard_normal(num_rows))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return GWIRegressor(random_state=0).fit(*wave())
+
+
+def test_intervals_quantiles_and_standard_deviations_agree(fitted):
+    x, _ = wave(20, seed=1)
+    mean, std = fitted.predict(x, return_std=True)
+    interval = fitted.predict_interval(x, coverage=0.9)
+    np.testing.assert_allclose(interval[:, 0], mean + norm.ppf(0.05) * std)
+    np.testing.assert_allclose(fitted.predict_quantiles(x, (0.05, 0.95)), interval)
+    np.testing.assert_allclose(fitted.predict(x), mean)
+
+
+def test_intervals_hold_what_they_promise(fitted):
+    x, y = wave(2000, seed=2)
+    for coverage in (0.5, 0.9, 0.95):
+        lower, upper = fitted.predict_interval(x, coverage).T
+        assert ((lower <= y) & (y <= upper)).mean() == pytest.approx(coverage, abs=0.05)
+
+
+def test_nll_is_in_the_units_of_the_target(fitted):
+    x, y = wave(50, seed=1)
+    mean, std = fitted.predict(x, return_std=True)
+    assert fitted.nll(x, y) == pytest.approx(-norm.logpdf(y, mean, std).mean())
+    in_cents = GWIRegressor(random_state=0).fit(wave()[0], 100 * wave()[1])
+    assert in_cents.nll(x, 100 * y) == pytest.approx(fitted.nll(x, y) + np.log(100), abs=1e-4)
+
+
+def test_joint_covariance_has_the_variances_on_its_diagonal_and_samples_follow_it(fitted):
+    x, _ = wave(15, seed=1)
+    mean, covariance = fitted.predict(x, return_cov=True)
+    _, std = fitted.predict(x, return_std=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std)
+    draws = fitted.sample_y(x, 20_000, random_state=0)
+    assert draws.shape == (15, 20_000)
+    np.testing.assert_allclose(draws.mean(1), mean, atol=5 * std.max() / 20_000**0.5)
+    np.testing.assert_allclose(np.cov(draws), covariance, atol=0.05 * covariance.max())
+
+
+def test_variance_is_epistemic_plus_aleatoric(fitted):
+    x, _ = wave(20, seed=1)
+    parts = fitted.decompose(x)
+    _, std = fitted.predict(x, return_std=True)
+    np.testing.assert_allclose(parts.total, std**2)
+    np.testing.assert_allclose((parts.epistemic + parts.aleatoric) * fitted.tempering_factor_[0], parts.total)
+
+
+def test_away_from_data_the_variance_of_f_returns_to_the_priors_and_the_score_to_one(fitted):
+    near, far = np.array([[0.3]]), np.array([[60.0]])
+    prior = fitted.posterior_.kernel.prior_kernel.outputscale.item() * np.var(wave()[1])
+    assert fitted.decompose(far).epistemic[0] == pytest.approx(prior, rel=1e-6)
+    assert fitted.ood_score(far)[0] == pytest.approx(1.0)
+    assert fitted.ood_score(near)[0] < 0.05
+
+
+def test_between_two_clusters_the_standard_deviation_grows():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(-2, 0.3, (60, 2)), rng.normal(2, 0.3, (60, 2))])
+    y = np.sin(3 * x[:, 0]) * np.cos(3 * x[:, 1]) + 0.1 * rng.standard_normal(120)
+    model = GWIRegressor(random_state=0, tempering=None).fit(x, y)
+    between = np.sqrt(model.decompose(np.zeros((1, 2))).epistemic[0])
+    at_clusters = np.sqrt(model.decompose(x).epistemic.mean())
+    assert between > 3 * at_clusters
+
+
+def test_predictions_do_not_depend_on_the_chunk(fitted):
+    x, _ = wave(100, seed=1)
+    for a, b in zip(fitted._marginals(x, chunk_size=7), fitted._marginals(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("covariance", ["wasserstein", "titsias", "trained"])
+@pytest.mark.parametrize("num_inducing", ["auto", 15])
+def test_every_covariance_covers_with_all_or_few_inducing_points(covariance, num_inducing):
+    model = GWIRegressor("svgp", covariance=covariance, num_inducing=num_inducing, random_state=0).fit(*wave())
+    x, y = wave(1000, seed=2)
+    lower, upper = model.predict_interval(x).T
+    assert 0.9 <= ((lower <= y) & (y <= upper)).mean() <= 0.99
+
+
+def test_input_dependent_noise_is_found_where_it_is_and_not_where_it_is_not():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (240, 1))
+    y = np.sin(x[:, 0]) + np.exp(x[:, 0]) / 5 * rng.standard_normal(240)
+    model = GWIRegressor(random_state=0).fit(x, y)
+    assert model.summary_.noise[0] < np.inf
+    quiet, loud = model.decompose(np.array([[-1.5], [1.5]])).aleatoric
+    assert loud > 20 * quiet
+    assert GWIRegressor(random_state=0, noise="constant").fit(x, y).summary_.noise[0] == np.inf
+
+
+MEANS = {
+    "svgp": "svgp",
+    "all basis functions": "svgp-all",
+    "network": "network",
+    "residual network": "svgp+network",
+    "module": torch.nn.Sequential(torch.nn.Linear(1, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)),
+    "scikit-learn": HistGradientBoostingRegressor(min_samples_leaf=5),
+    "list": ["svgp", LinearRegression()],
+}
+
+
+@pytest.mark.parametrize("mean", MEANS.values(), ids=MEANS)
+def test_any_mean_gets_intervals_that_cover(mean):
+    model = GWIRegressor(mean, random_state=0).fit(*wave(200))
+    x, y = wave(1000, seed=2)
+    lower, upper = model.predict_interval(x).T
+    assert 0.88 <= ((lower <= y) & (y <= upper)).mean() <= 0.995
+    assert abs(sum(weights[0] for _, weights, _, _ in model.summary_.members) - 1) < 1e-9
+
+
+def test_stacking_gives_the_better_mean_the_weight():
+    model = GWIRegressor(["svgp", LinearRegression()], random_state=0).fit(*wave())
+    (_, gp, gp_error, _), (_, line, line_error, _) = model.summary_.members
+    assert gp_error < line_error
+    assert gp[0] > 0.9 > line[0]
+
+
+def test_frozen_means_need_unseen_rows_and_are_left_as_they_are():
+    x, y = wave(300)
+    boosting = HistGradientBoostingRegressor(min_samples_leaf=5).fit(x[:150], y[:150])
+    with pytest.raises(ValueError, match="validation="):
+        GWIRegressor(boosting).fit(x[:150], y[:150])
+    with pytest.raises(ValueError, match="validation="):
+        GWIRegressor(lambda rows: rows[:, 0]).fit(x, y)
+    model = GWIRegressor(boosting, random_state=0).fit(x[:150], y[:150], validation=(x[150:], y[150:]))
+    np.testing.assert_allclose(model.predict(x), boosting.predict(x))
+    network = torch.nn.Linear(1, 1).double()
+    before = network.weight.clone()
+    frozen = GWIRegressor(network, freeze_mean=True, random_state=0).fit(x[:150], y[:150], validation=(x[150:], y[150:]))
+    assert torch.equal(network.weight, before)
+    np.testing.assert_allclose(frozen.predict(x), network(torch.from_numpy(x)).detach().numpy()[:, 0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["kin8nm", "power"])
+def test_frozen_predictors_get_intervals_that_cover_on_real_tables(uci_folder, name):
+    features, target = load_uci(name)
+    x, y = features.numpy(), target[0].numpy()
+    order = np.random.default_rng(0).permutation(len(x))
+    train, unseen, test = order[:3000], order[3000:4500], order[4500:]
+    boosting = HistGradientBoostingRegressor().fit(x[train], y[train])
+    line = LinearRegression().fit(x[train], y[train])
+    network = torch.nn.Linear(x.shape[1], 1).double()
+    with torch.no_grad():
+        network.weight.copy_(torch.from_numpy(line.coef_)[None])
+        network.bias.fill_(line.intercept_)
+    predictors = {
+        "boosting": (boosting, {}),
+        "network": (network, {"freeze_mean": True}),
+        "function": (lambda rows: boosting.predict(rows), {}),
+    }
+    for label, (predictor, arguments) in predictors.items():
+        model = GWIRegressor(predictor, num_inducing=100, random_state=0, **arguments)
+        model.fit(x[train], y[train], validation=(x[unseen], y[unseen]))
+        lower, upper = model.predict_interval(x[test]).T
+        assert 0.93 <= ((lower <= y[test]) & (y[test] <= upper)).mean() <= 0.97, label
+
+
+def test_several_targets_are_fitted_together_each_with_its_own_noise():
+    x, y = wave(150)
+    rng = np.random.default_rng(1)
+    both = np.column_stack([y, -3 + 0.1 * x[:, 0] + rng.standard_normal(150)])
+    model = GWIRegressor(random_state=0).fit(x, both)
+    mean, std = model.predict(x, return_std=True)
+    assert mean.shape == std.shape == (150, 2)
+    assert model.predict_interval(x).shape == (150, 2, 2)
+    assert model.sample_y(x[:5], 3).shape == (5, 2, 3)
+    assert model.predict(x[:5], return_cov=True)[1].shape == (5, 5, 2)
+    assert std[:, 1].mean() == pytest.approx(1.0, rel=0.2)
+
+
+def test_data_frames_pipelines_and_grid_searches_work():
+    table = load_diabetes(as_frame=True)
+    x, y = table.data.iloc[:150], table.target.iloc[:150]
+    model = GWIRegressor(random_state=0).fit(x, y)
+    assert list(model.feature_names_in_) == list(x.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(x[x.columns[::-1]])
+    assert isinstance(x, pd.DataFrame)
+    pipeline = make_pipeline(StandardScaler(), GWIRegressor("svgp", random_state=0)).fit(x, y)
+    assert pipeline.score(x, y) > 0.3
+    search = GridSearchCV(GWIRegressor("svgp", random_state=0), {"kernel": ["rbf", "matern52"]}, cv=2).fit(x, y)
+    assert search.best_params_["kernel"] in ("rbf", "matern52")
+
+
+def test_equal_seeds_give_equal_models():
+    x, y = wave()
+    first, again = (clone(GWIRegressor("network", random_state=3)).fit(x, y).predict(x) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([[np.nan], [1.0], [2.0]], [1.0, 2.0, 3.0], "NaN"),
+        ([[np.inf], [1.0], [2.0]], [1.0, 2.0, 3.0], "infinity"),
+        ([[1.0]], [1.0], "minimum of 2"),
+        ([[1.0], [2.0]], [1.0, 2.0, 3.0], "inconsistent"),
+        ([["a"], ["b"], ["c"]], [1.0, 2.0, 3.0], "could not convert"),
+        ([[1e200], [-1e200], [1e199]], [1.0, 2.0, 3.0], "overflow"),
+    ],
+)
+def test_bad_tables_are_refused_with_one_sentence(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        GWIRegressor().fit(x, y)
+
+
+def test_odd_tables_get_a_right_answer():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 3))
+    y = x[:, 0] + 0.1 * rng.standard_normal(40)
+    doubled = np.column_stack([x, x, np.full(40, 7.0)])
+    assert GWIRegressor(random_state=0).fit(doubled, y).score(doubled, y) > 0.9
+    wide = rng.standard_normal((12, 30))
+    assert np.isfinite(GWIRegressor(random_state=0).fit(wide, wide[:, 0]).predict(wide, return_std=True)).all()
+    mean, std = GWIRegressor(random_state=0).fit(x, np.full(40, 3.0)).predict(x, return_std=True)
+    np.testing.assert_allclose(mean, 3.0)
+    assert (std < 1e-3).all()
+    huge = GWIRegressor(random_state=0).fit(1e30 * x, 1e30 * y)
+    small = GWIRegressor(random_state=0).fit(x, y)
+    np.testing.assert_allclose(huge.predict(1e30 * x), 1e30 * small.predict(x), rtol=1e-4, atol=1e26)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mean": "nonsense"}, "mean is"),
+        ({"mean": []}, "empty list"),
+        ({"kernel": "nonsense"}, "kernel is"),
+        ({"covariance": "nonsense"}, "covariance is"),
+        ({"noise": "nonsense"}, "noise is"),
+    ],
+)
+def test_unknown_choices_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        GWIRegressor(**arguments).fit(*wave(30))
+
+
+def test_summary_reads_well(fitted):
+    text = str(fitted.summary_)
+    assert "120 rows, 120 inducing points" in text
+    assert "svgp" in text
+    assert "unseen NLL" in text
