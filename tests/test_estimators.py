@@ -62,6 +62,21 @@ def test_intervals_hold_what_they_promise(fitted):
         assert ((lower <= y) & (y <= upper)).mean() == pytest.approx(coverage, abs=0.05)
 
 
+def test_conformal_intervals_cover_where_tails_are_heavy_and_say_when_rows_are_too_few():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, (3200, 1))
+    y = np.sin(2 * x[:, 0]) + 0.2 * rng.standard_t(2, 3200)
+    model = GWIRegressor("svgp", noise="constant", conformal=True, random_state=0).fit(x[:200], y[:200])
+    for coverage in (0.5, 0.8, 0.9):
+        lower, upper = model.predict_interval(x[200:], coverage).T
+        assert ((lower <= y[200:]) & (y[200:] <= upper)).mean() == pytest.approx(coverage, abs=0.06)
+    # A normal distribution with the same variance is too wide in the middle.
+    gaussian = model.set_params(conformal=False).predict_interval(x[200:], 0.5)
+    assert ((gaussian[:, 0] <= y[200:]) & (y[200:] <= gaussian[:, 1])).mean() > 0.6
+    with pytest.raises(ValueError, match="needs at least 999 judged rows"):
+        model.set_params(conformal=True).predict_interval(x, 0.999)
+
+
 def test_nll_is_in_the_units_of_the_target(fitted):
     x, y = wave(50, seed=1)
     mean, std = fitted.predict(x, return_std=True)
@@ -79,6 +94,14 @@ def test_joint_covariance_has_the_variances_on_its_diagonal_and_samples_follow_i
     assert draws.shape == (15, 20_000)
     np.testing.assert_allclose(draws.mean(1), mean, atol=5 * std.max() / 20_000**0.5)
     np.testing.assert_allclose(np.cov(draws), covariance, atol=0.05 * covariance.max())
+
+
+def test_posterior_is_the_joint_law_of_f_in_the_units_of_the_target(fitted):
+    x, _ = wave(15, seed=1)
+    law = fitted.posterior(x)
+    np.testing.assert_allclose(law.mean.numpy(), fitted.predict(x))
+    np.testing.assert_allclose(law.variance.numpy(), fitted.decompose(x).epistemic, rtol=1e-6)
+    assert law.rsample(torch.Size([3])).shape == (3, 15)
 
 
 def test_variance_is_epistemic_plus_aleatoric(fitted):

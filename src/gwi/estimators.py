@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from linear_operator.operators import RootLinearOperator
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_random_state
@@ -24,7 +26,7 @@ from gwi.learners import Task
 from gwi.measures import GaussianMeasure, kernel_variance
 from gwi.scaling import Array, Scales, merge_equal_rows
 from gwi.selection import FEW_ROWS, convex_weights, learn, plan, stack
-from gwi.tempering import tempering_factor
+from gwi.tempering import conformal_quantile, tempering_factor
 
 NUM_FOLDS = 5
 
@@ -94,6 +96,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         divergence_weight: β; ``"auto"`` is the matched weight, 1.0 the paper's. For standardised targets.
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on unseen rows.
         tempering: ``"auto"``, a factor on the predictive variance, or None.
+        conformal: take intervals from the quantiles of unseen residuals rather than from the normal distribution.
         max_time: seconds to aim for; chooses the plan before fitting and interrupts nothing.
         device: where tensors live.
         random_state: seed or generator.
@@ -116,6 +119,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         divergence_weight: float | Literal["auto"] = "auto",
         noise: NoiseName = "auto",
         tempering: float | Literal["auto"] | None = "auto",
+        conformal: bool = False,
         max_time: float | None = None,
         device: str | torch.device = "cpu",
         random_state: Any = None,
@@ -130,6 +134,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.divergence_weight = divergence_weight
         self.noise = noise
         self.tempering = tempering
+        self.conformal = conformal
         self.max_time = max_time
         self.device = device
         self.random_state = random_state
@@ -185,6 +190,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.posterior_ = GaussianMeasure(mean, SparsePosteriorKernel(prior.kernel, z, s)).requires_grad_(False)
         variance = torch.stack([found.variance + fit.noise(features) for found, fit in results])
         self.tempering_factor_ = self._temper(residuals, variance, judge_weight)
+        spread = (variance * variance.new_tensor(self.tempering_factor_)[:, None]).sqrt()
+        self._scores = residuals.abs() / spread
         self.summary_ = Summary(
             num_rows=len(X),
             members=tuple(
@@ -302,7 +309,12 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         """The central interval that holds y with this probability; the last axis is (lower, upper)."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
-        return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
+        if not self.conformal:
+            return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
+        mean, std = self.predict(X, return_std=True)
+        quantiles = np.array([conformal_quantile(scores, coverage) for scores in self._scores])
+        half = std * (quantiles[0] if self._one_target else quantiles)
+        return np.stack([mean - half, mean + half], axis=-1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Joint draws of y at the rows: (N, n_samples), or (N, J, n_samples) for J targets."""
@@ -328,6 +340,18 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         scale = (self._scales.y_scale**2)[:, None]
         total = (variance + noise) * self.tempering_factor_[:, None]
         return Decomposition(self._shaped(variance * scale), self._shaped(noise * scale), self._shaped(total * scale))
+
+    @torch.no_grad()
+    def posterior(self, X: Any) -> MultivariateNormal:
+        """The joint law of f at the rows, untempered, in the target's own units; a batch entry a target if several."""
+        check_is_fitted(self, "posterior_")
+        x = self._scales.rows(validate_data(self, X, dtype=np.float64, reset=False), self.device)
+        scale = torch.as_tensor(self._scales.y_scale, device=x.device)[:, None]
+        mean = self.posterior_.mean_at(x) * scale + torch.as_tensor(self._scales.y_centre, device=x.device)[:, None]
+        factor = self.posterior_.factor(x) * scale[..., None]
+        if self._one_target:
+            mean, factor = mean[0], factor[0]
+        return MultivariateNormal(mean, RootLinearOperator(factor))
 
     def ood_score(self, X: Any) -> Array:
         """How far the variance of f is back to the prior's: 0 at well-known rows, 1 far from all data."""
