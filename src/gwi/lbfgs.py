@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from gwi.linalg import JitterWarning, NotPositiveDefiniteError
@@ -86,21 +87,23 @@ def minimize_lbfgs(
         if on_step is not None:
             on_step(step, best_value)
 
-    outcome = minimize(
-        evaluate,
-        _flatten(parameters),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        callback=report,
-        options={
-            "maxiter": max_iterations,
-            "maxfun": 2 * max_iterations + 20,
-            "ftol": tolerance,
-            "gtol": 1e-6,
-            "maxcor": 20,
-        },
-    )
+    # SciPy's own algebra is on vectors: threads of its BLAS would only wait for each other. Torch's are left alone.
+    with ThreadpoolController().select(internal_api="openblas").limit(limits=1):
+        outcome = minimize(
+            evaluate,
+            _flatten(parameters),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            callback=report,
+            options={
+                "maxiter": max_iterations,
+                "maxfun": 2 * max_iterations + 20,
+                "ftol": tolerance,
+                "gtol": 1e-6,
+                "maxcor": 20,
+            },
+        )
     _unflatten(best_point, parameters, sizes)
     return LBFGSResult(best_value, int(outcome.nit), bool(outcome.success), str(outcome.message))
 
