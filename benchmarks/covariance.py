@@ -9,14 +9,13 @@ marginal likelihood of 300 rows and knows nothing of Z.
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
+from benchmarks import records
 from gwi.covariance import (
     CovarianceProblem,
     covariance_objective,
@@ -33,7 +32,6 @@ from gwi.measures import kernel_variance
 from gwi.prior import PriorFit, fit_prior
 from gwi.sums import row_sums
 
-RESULTS = Path(__file__).parent / "results"
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "yacht")
 
 
@@ -116,16 +114,7 @@ def weights(fit: PriorFit, z: torch.Tensor, x: torch.Tensor, points: torch.Tenso
 
 def main() -> None:
     torch.set_num_threads(1)
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / "covariance.csv").open("w", newline="") as file:
-        writer: csv.DictWriter[str] | None = None
-        for record in rows():
-            record = {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in record.items()}
-            if writer is None:
-                writer = csv.DictWriter(file, list(record), lineterminator="\n")
-                writer.writeheader()
-            writer.writerow(record)
-            print(", ".join(f"{key} {value}" for key, value in record.items()), flush=True)
+    records.write("covariance", rows())
 
 
 if __name__ == "__main__":

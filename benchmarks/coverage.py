@@ -9,15 +9,14 @@ between methods.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import records
 from gwi.covariance import covariance_problem, matched_divergence_weight, titsias_covariance, wasserstein_covariance
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import SparsePosteriorKernel, default_kernel
@@ -25,8 +24,6 @@ from gwi.linalg import cholesky
 from gwi.means import KernelMean, titsias_coefficients, wasserstein_coefficients
 from gwi.measures import GaussianMeasure, kernel_matrix
 from gwi.sums import row_sums
-
-RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True)
@@ -111,15 +108,7 @@ def main() -> None:
     parser.add_argument("--num-sets", type=int, default=1000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / "coverage.csv").open("w", newline="") as file:
-        writer: csv.DictWriter[str] | None = None
-        for record in rows(arguments.num_sets):
-            if writer is None:
-                writer = csv.DictWriter(file, list(record), lineterminator="\n")
-                writer.writeheader()
-            writer.writerow(record)
-            print(", ".join(f"{key} {value}" for key, value in record.items()), flush=True)
+    records.write("coverage", rows(arguments.num_sets))
 
 
 if __name__ == "__main__":

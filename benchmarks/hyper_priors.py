@@ -8,21 +8,19 @@ so the choice sees no test row. SVGP mean and Titsias' covariance, k-means Z, co
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks import records
 from gwi import GaussianMeasure, KernelMean, SparsePosteriorKernel, choose_inducing_points, default_kernel, fit_prior, row_sums
 from gwi.covariance import titsias_covariance
 from gwi.datasets import UCIName, load_uci
 from gwi.likelihoods import GaussianLikelihood
 from gwi.means import titsias_coefficients
 
-RESULTS = Path(__file__).parent / "results"
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")
 
 
@@ -60,14 +58,7 @@ def rows() -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    with (RESULTS / "hyper_priors.csv").open("w", newline="") as file:
-        writer: csv.DictWriter[str] | None = None
-        for record in rows():
-            if writer is None:
-                writer = csv.DictWriter(file, list(record), lineterminator="\n")
-                writer.writeheader()
-            writer.writerow(record)
-            print(record, flush=True)
+    records.write("hyper_priors", rows())
 
 
 if __name__ == "__main__":

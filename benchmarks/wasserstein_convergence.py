@@ -11,7 +11,6 @@ W₂² = Σ (√λ − λ)² exactly. Beside it Ŵ²(P, P), which should be zero
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from benchmarks.records import write
 from gwi.divergences import wasserstein_squared, wasserstein_squared_two_sample
 from gwi.kernels import default_kernel
 from gwi.measures import GaussianMeasure
@@ -120,12 +120,7 @@ def main() -> None:
     torch.set_num_threads(1)
     mpl.rcParams["svg.hashsalt"] = "gwi"
     records = list(rows())
-    (ROOT / "results").mkdir(exist_ok=True)
-    with (ROOT / "results" / "wasserstein_convergence.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(records[0]), lineterminator="\n")
-        writer.writeheader()
-        for record in records:
-            writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in record.items()})
+    write("wasserstein_convergence", records, echo=False)
     draw(records)
     for record in records:
         if record["num_points"] == NUM_POINTS[-1] and record["repeat"] == 0:

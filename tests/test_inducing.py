@@ -1,8 +1,10 @@
 """Inducing points are rows, centres, or the rows least explained by those before them."""
 
+import numpy as np
 import pytest
 import torch
 
+import reference
 from gwi.inducing import choose_inducing_points, greedy_variance_indices
 from gwi.kernels import SparsePosteriorKernel, default_kernel
 from gwi.measures import kernel_matrix, kernel_variance
@@ -43,6 +45,12 @@ def test_greedy_takes_the_row_of_largest_conditional_variance_each_time():
         with torch.no_grad():
             remaining = kernel_variance(SparsePosteriorKernel(kernel, z, torch.zeros(m, m, dtype=F64)), x)
         assert remaining[chosen[m]].item() == pytest.approx(remaining.max().item(), rel=1e-9)
+
+
+def test_greedy_order_equals_brute_force():
+    x, kernel = rows(25), default_kernel(2, lengthscale=0.8)
+    k = reference.ard_kernel(np.full(2, 0.8), 1.0)
+    assert greedy_variance_indices(kernel, x, 6).tolist() == reference.greedy_variance_indices(k, x.numpy(), 6)
 
 
 def test_greedy_never_takes_a_duplicate_and_stops_when_everything_is_explained():

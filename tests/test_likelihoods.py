@@ -11,6 +11,7 @@ from scipy import integrate, special, stats
 from torch import nn
 
 import gwi.likelihoods
+import reference
 from gwi.divergences import wasserstein_squared
 from gwi.kernels import SparsePosteriorKernel, default_kernel
 from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood, expected_log_likelihood
@@ -631,3 +632,24 @@ def test_robust_max_training_from_scratch_lowers_the_loss_and_classifies(generat
     with torch.no_grad():
         probabilities = likelihood.predictive(*posterior.marginals(x)).probs
     assert (probabilities.argmax(-1) == labels).double().mean() > 0.9
+
+
+def test_equations_of_the_paper_hold_in_loops():
+    rng = np.random.default_rng(0)
+    mean, variance = torch.from_numpy(rng.standard_normal((4, 3))), torch.from_numpy(rng.uniform(0.1, 3, (4, 3)))
+    y = torch.tensor([0, 3, 2])
+    robust = RobustMaxLikelihood(4)
+    for n in range(3):
+        m, r = mean[:, n].numpy(), variance[:, n].numpy()
+        expected = [reference.argmax_probability(m, r, j) for j in range(4)]
+        np.testing.assert_allclose(robust.argmax_probabilities(mean, variance)[:, n].numpy(), expected, rtol=1e-8)
+        ell = reference.multiclass_expected_log_likelihood(m, r, int(y[n]), 0.01)
+        assert robust.expected_log_likelihood(y, mean, variance)[n].item() == pytest.approx(ell, rel=1e-8)
+    x, target, noise = torch.zeros(3, 1, dtype=torch.float64), mean[:1] + 0.5, 0.2
+    gaussian = GaussianLikelihood(noise)
+    whole = reference.expected_log_likelihood(target[0].numpy(), mean[0].numpy(), variance[0].numpy(), noise)
+    ours = gaussian.expected_log_likelihood(target, mean[:1], variance[:1], x)
+    assert ours.sum().item() == pytest.approx(whole, rel=1e-10)
+    for n in range(3):
+        value = reference.negative_log_likelihood(target[0, n].item(), mean[0, n].item(), variance[0, n].item(), noise, 1.0)
+        assert gaussian.nll(target, mean[:1], variance[:1], x)[n].item() == pytest.approx(value, rel=1e-10)

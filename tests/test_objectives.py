@@ -4,9 +4,11 @@ import math
 from functools import partial
 
 import gpytorch
+import numpy as np
 import pytest
 import torch
 
+import reference
 from gwi.covariance import titsias_covariance
 from gwi.divergences import kl_divergence, wasserstein, wasserstein_squared, wasserstein_squared_two_sample
 from gwi.kernels import SparsePosteriorKernel, default_kernel
@@ -189,3 +191,13 @@ def test_loss_is_the_mean_part_plus_the_covariance_part():
     whole = [generalized_loss(prior, GaussianMeasure(m, r), GaussianLikelihood(NOISE), x, y, **arguments) for m in means]
     parts = [mean_loss(prior, m, NOISE, x, y, **arguments) for m in means]
     assert (whole[1] - whole[0]).item() == pytest.approx((parts[1] - parts[0]).item(), rel=1e-9)
+
+
+def test_evidences_equal_loops():
+    x, y = data(30)
+    kernel = default_kernel(3, lengthscale=1.2, outputscale=1.7)
+    k = reference.ard_kernel(np.full(3, 1.2), 1.7)
+    exact = reference.log_marginal_likelihood(k, x.numpy(), y[0].numpy(), NOISE)
+    assert log_marginal_likelihood(kernel, x, y, NOISE).item() == pytest.approx(exact, rel=1e-9)
+    bound = reference.collapsed_bound(k, x[:8].numpy(), x.numpy(), y[0].numpy(), NOISE)
+    assert collapsed_bound(kernel, x[:8], x, y, NOISE).item() == pytest.approx(bound, rel=1e-9)
