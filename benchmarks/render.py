@@ -143,6 +143,19 @@ def convergence() -> str:
     return table(["D", "ℓ", "exact", f"symmetric, n = {largest}", "two-sample", "two-sample of (P, P)"], rows)
 
 
+def estimator_coverage() -> str:
+    records = read("estimator_coverage")
+    cells = {(r["configuration"], r["of"], r["nominal"]): f"{100 * float(r['coverage']):.1f}" for r in records}
+    bands = {r["nominal"]: f"{100 * float(r['band_low']):.1f}–{100 * float(r['band_high']):.1f}" for r in records}
+    columns = list(dict.fromkeys((r["of"], r["nominal"]) for r in records))
+    rows = [
+        [name, *(cells[name, of, nominal] for of, nominal in columns)]
+        for name in dict.fromkeys(r["configuration"] for r in records)
+    ]
+    rows.append(["band of 95 % of exact intervals", *(bands[nominal] for _, nominal in columns)])
+    return table(["percent covered", *(f"{of} at {float(nominal):.0%}" for of, nominal in columns)], rows)
+
+
 def hyper_priors() -> str:
     records = read("hyper_priors")
     rows = []
@@ -159,7 +172,8 @@ def hyper_priors() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    f.__name__: f for f in (coverage, covariance, covariance_summary, robust_max, hostile, convergence, hyper_priors)
+    f.__name__: f
+    for f in (coverage, covariance, covariance_summary, robust_max, hostile, convergence, hyper_priors, estimator_coverage)
 }
 
 
