@@ -3,7 +3,7 @@
     python -m benchmarks.hyper_priors
 
 writes results/hyper_priors.csv. Rows held out are taken from the training part of the first standard split, five times a tenth,
-so the choice sees no test row. SVGP mean and Titsias' covariance, k-means Z, collapsed bound.
+so the record sees no test row. SVGP mean and Titsias' covariance, k-means Z, collapsed bound.
 """
 
 from __future__ import annotations

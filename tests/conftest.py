@@ -7,8 +7,12 @@ from jaxtyping import install_import_hook
 
 install_import_hook("gwi", "beartype.beartype")
 
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+import reference  # noqa: E402
+from gwi.kernels import default_kernel  # noqa: E402
 
 # Two test processes share two cores; more threads would only make them wait for each other.
 torch.set_num_threads(1)
@@ -17,6 +21,17 @@ torch.set_num_threads(1)
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def kernel():
+    """An ARD kernel whose scales are all different; `reference_kernel` is the same one in loops."""
+    return default_kernel(2, lengthscale=torch.tensor([0.9, 1.4], dtype=torch.float64), outputscale=1.7)
+
+
+@pytest.fixture
+def reference_kernel():
+    return reference.ard_kernel(np.array([0.9, 1.4]), 1.7)
 
 
 @pytest.fixture(scope="session")

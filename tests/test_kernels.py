@@ -12,17 +12,6 @@ from gwi.linalg import NotPositiveDefiniteError
 from gwi.measures import GaussianMeasure, kernel_factor, kernel_matrix, kernel_variance
 
 F64 = torch.float64
-LENGTHSCALE, OUTPUTSCALE = torch.tensor([0.9, 1.4], dtype=F64), 1.7
-
-
-@pytest.fixture
-def kernel():
-    return default_kernel(2, lengthscale=LENGTHSCALE, outputscale=OUTPUTSCALE)
-
-
-@pytest.fixture
-def reference_kernel():
-    return reference.ard_kernel(LENGTHSCALE.numpy(), OUTPUTSCALE)
 
 
 def rows(num_rows, generator):
@@ -288,7 +277,7 @@ def test_the_shrunken_kernel_is_the_prior_divided_by_a(varies, kernel, generator
 
 def test_the_shrunken_kernel_does_not_know_where_the_data_are(kernel, generator):
     x = 100 * rows(50, generator)
-    assert_close(kernel_variance(ShrunkenKernel(kernel, 3.0), x), torch.full((50,), OUTPUTSCALE / 9, dtype=F64), atol=1e-14)
+    assert_close(kernel_variance(ShrunkenKernel(kernel, 3.0), x), torch.full((50,), 1.7 / 9, dtype=F64), atol=1e-14)
     r = SparsePosteriorKernel(kernel, x[:5], torch.zeros(5, 5, dtype=F64))
     assert kernel_variance(r, x[:5]).max() < 1e-12 < kernel_variance(r, 3 * x).max()
 

@@ -15,17 +15,6 @@ from gwi.objectives import mean_loss
 from gwi.sums import row_sums
 
 F64 = torch.float64
-LENGTHSCALE, OUTPUTSCALE = torch.tensor([0.9, 1.4], dtype=F64), 1.7
-
-
-@pytest.fixture
-def kernel():
-    return default_kernel(2, lengthscale=LENGTHSCALE, outputscale=OUTPUTSCALE)
-
-
-@pytest.fixture
-def reference_kernel():
-    return reference.ard_kernel(LENGTHSCALE.numpy(), OUTPUTSCALE)
 
 
 def data(num_rows, generator, num_outputs=1):
