@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gwi import GWIRegressor
 from gwi.datasets import load_uci
+from gwi.networks import mlp
 
 
 @parametrize_with_checks([GWIRegressor(mean="svgp", noise="constant", random_state=0)])
@@ -161,7 +162,7 @@ MEANS = {
     "all basis functions": "svgp-all",
     "network": "network",
     "residual network": "svgp+network",
-    "module": torch.nn.Sequential(torch.nn.Linear(1, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)),
+    "module": mlp(1, hidden=(32,), generator=torch.Generator().manual_seed(0)),
     "scikit-learn": HistGradientBoostingRegressor(min_samples_leaf=5),
     "list": ["svgp", LinearRegression()],
 }

@@ -155,6 +155,8 @@ def network_learner(task: Task, *, num_steps: int, hidden: tuple[int, ...], per_
 def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str) -> Trained:
     """A user's own network, trained by least squares: a copy for each fold, and one on all rows."""
     start = time.perf_counter()
+    # Small networks need, and bear, longer steps.
+    learning_rate = 1e-2 if sum(p.numel() for p in module.parameters()) < 5000 else 3e-3
 
     def fitted(rows: Tensor) -> nn.Module:
         mean = ModuleMean(copy.deepcopy(module))
@@ -172,7 +174,7 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
             targets,
             num_epochs=num_epochs,
             batch_size=64 if len(task.x) < 2000 else 256,
-            learning_rate=3e-3,
+            learning_rate=learning_rate,
             generator=task.generator,
         )
         return mean.eval().requires_grad_(False)

@@ -70,7 +70,7 @@ def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], f
         return Trained(name, SumMean([kernel.mean, rest.mean]), kernel.judged + rest.judged, kernel.seconds + rest.seconds)
     if isinstance(item, nn.Module):
         if not freeze:
-            num_epochs = max(30, min(300, 300_000 // len(task.x)))
+            num_epochs = max(30, min(600, 300_000 // len(task.x)))
             return module_learner(item, task, num_epochs=num_epochs, name=name)
         return _frozen(ModuleMean(item), "a frozen network", task, name)
     if hasattr(item, "fit") and hasattr(item, "predict"):
