@@ -50,15 +50,16 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg"},
-    {"measures", "lbfgs", "networks", "datasets", "scaling"},
+    {"measures", "lbfgs", "networks", "datasets", "scaling", "trees", "progress"},
     {"kernels"},
     {"sums"},
     {"means"},
     {"divergences", "likelihoods"},
     {"objectives", "inducing"},
-    {"prior", "covariance", "training", "noise", "tempering"},
-    {"learners"},
+    {"prior", "covariance", "training", "noise", "tempering", "prepared"},
+    {"learners", "model"},
     {"selection", "calibration"},
+    {"fitting"},
     {"estimators"},
     {"__init__"},
 ]

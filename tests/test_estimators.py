@@ -133,7 +133,7 @@ def test_between_two_clusters_the_standard_deviation_grows():
 
 def test_predictions_do_not_depend_on_the_chunk(fitted):
     x, _ = wave(100, seed=1)
-    for a, b in zip(fitted._marginals(x, chunk_size=7), fitted._marginals(x), strict=True):
+    for a, b in zip(fitted.model_.marginals(x, chunk_size=7), fitted.model_.marginals(x), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
@@ -174,14 +174,14 @@ def test_any_mean_gets_intervals_that_cover(mean):
     x, y = wave(1000, seed=2)
     lower, upper = model.predict_interval(x).T
     assert 0.88 <= ((lower <= y) & (y <= upper)).mean() <= 0.995
-    assert abs(sum(weights[0] for _, weights, _, _ in model.summary_.members) - 1) < 1e-9
+    assert abs(sum(member.weights[0] for member in model.summary_.members) - 1) < 1e-9
 
 
 def test_stacking_gives_the_better_mean_the_weight():
     model = GWIRegressor(["svgp", LinearRegression()], random_state=0).fit(*wave())
-    (_, gp, gp_error, _), (_, line, line_error, _) = model.summary_.members
-    assert gp_error < line_error
-    assert gp[0] > 0.9 > line[0]
+    gp, line = model.summary_.members
+    assert gp.unseen_rmse < line.unseen_rmse
+    assert gp.weights[0] > 0.9 > line.weights[0]
 
 
 def test_frozen_means_need_unseen_rows_and_are_left_as_they_are():

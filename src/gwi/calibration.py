@@ -27,11 +27,17 @@ from gwi.noise import NoiseFit, fit_noise
 from gwi.prior import PriorFit, fit_prior
 from gwi.sums import row_sums
 
-CovarianceName = Literal["wasserstein", "titsias", "trained"]
+CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
 NoiseName = Literal["auto", "constant", "input-dependent"]
 
 # Up to so many rows every row is an inducing point, and the covariance is in closed form.
 ALL_ROWS = 2000
+# Above it Z has so many points, and hyper-parameters are fitted to so many rows.
+SPARSE_INDUCING = 300
+SPARSE_SAMPLE = 4000
+EXACT_SAMPLE = 600
+# Beyond so many inducing points the collapsed bound costs more than it gives over an exact GP's on a sample.
+MAX_COLLAPSED = 1000
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 
 
@@ -51,28 +57,38 @@ def named_kernel(name: str | Kernel, num_features: int) -> Kernel:
 
 
 def choose_prior(
-    task: Task, kernel: Kernel, num_inducing: int | Literal["auto"], method: Method
+    task: Task, kernel: Kernel, num_inducing: int | Literal["auto"], method: Method | Float[Tensor, "M D"]
 ) -> tuple[PriorFit, Float[Tensor, "M D"]]:
-    """Hyper-parameters from a sample of rows, and Z: every row when they are few, else chosen by `method`."""
-    num_rows = len(task.x)
-    sample = torch.randperm(num_rows, generator=task.generator).to(task.x.device)
-    all_rows = num_rows <= ALL_ROWS if num_inducing == "auto" else num_inducing >= num_rows
-    if all_rows:
-        rows = sample[:600]
-        fit = fit_prior(
-            kernel,
-            task.x[rows],
-            task.y[:, rows],
-            objective="marginal",
-            sample_weight=task.weight[rows],
-            max_iterations=100,
-        )
-        return fit, task.x
-    rows = sample[:4000]
-    count = min(300 if num_inducing == "auto" else num_inducing, len(rows))
-    z = choose_inducing_points(task.x[rows], count, method, kernel=kernel, generator=task.generator)
-    weight = task.weight[rows]
-    return fit_prior(kernel, task.x[rows], task.y[:, rows], inducing_points=z, sample_weight=weight, max_iterations=60), z
+    """Hyper-parameters from a sample of rows, and Z: every row when they are few, else chosen by `method` or given."""
+    if isinstance(method, Tensor):
+        z = method
+    elif len(task.x) <= (ALL_ROWS if num_inducing == "auto" else num_inducing):
+        z = task.x
+    else:
+        rows = _sample(task.x, SPARSE_SAMPLE, task.generator)
+        count = min(SPARSE_INDUCING if num_inducing == "auto" else num_inducing, len(rows))
+        z = choose_inducing_points(task.x[rows], count, method, kernel=kernel, generator=task.generator)
+    return prior_for(kernel, task.x, task.y, task.weight, z, task.generator), z
+
+
+def prior_for(
+    kernel: Kernel,
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "J N"],
+    weight: Float[Tensor, " N"],
+    z: Float[Tensor, "M D"],
+    generator: torch.Generator,
+) -> PriorFit:
+    """Hyper-parameters by the evidence of y: an exact GP's on a sample when Z is many, else the collapsed bound with this Z."""
+    if len(z) >= len(x) or len(z) > MAX_COLLAPSED:
+        rows = _sample(x, EXACT_SAMPLE, generator)
+        return fit_prior(kernel, x[rows], y[:, rows], objective="marginal", sample_weight=weight[rows], max_iterations=100)
+    rows = _sample(x, SPARSE_SAMPLE, generator)
+    return fit_prior(kernel, x[rows], y[:, rows], inducing_points=z, sample_weight=weight[rows], max_iterations=60)
+
+
+def _sample(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    return torch.randperm(len(x), generator=generator)[:count].to(x.device)
 
 
 @dataclass(frozen=True)
@@ -118,14 +134,14 @@ def judged_covariance(
                 r = SparsePosteriorKernel(prior.kernel, z, titsias_covariance(sums))
                 variance[task.fold == k] = kernel_variance(r, task.x[task.fold == k])
             return JudgedCovariance(s, variance, beta)
-    elif kind not in ("wasserstein", "trained"):
-        raise ValueError(f'covariance is "wasserstein", "titsias" or "trained"; got {kind!r}.')
-    elif len(z) == num_rows:
-        # Z explains every row, so S = a⁻² I is the optimum in closed form.
-        a = float(shrinkage(noise_variance, num_rows, beta))
-        s = torch.eye(num_rows, dtype=task.x.dtype, device=task.x.device) / a**2
-        if task.fold is not None:
-            return JudgedCovariance(s, left_out_variance(prior, task, a**-2), beta)
+    elif kind not in ("wasserstein", "trained", "zero"):
+        raise ValueError(f'covariance is "wasserstein", "titsias", "trained" or "zero"; got {kind!r}.')
+    elif z is task.x or kind == "zero":
+        # Where Z explains every row, S = a⁻² I is the optimum in closed form.
+        share = 0.0 if kind == "zero" else float(shrinkage(noise_variance, num_rows, beta)) ** -2
+        s = share * torch.eye(len(z), dtype=task.x.dtype, device=task.x.device)
+        if task.fold is not None and z is task.x:
+            return JudgedCovariance(s, left_out_variance(prior, task, share), beta)
     else:
         rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(task.x.device)
         problem = covariance_problem(
@@ -137,11 +153,6 @@ def judged_covariance(
         else:
             s = wasserstein_covariance(problem, tolerance=1e-5, max_iterations=30).whitened_covariance
     return JudgedCovariance(s, kernel_variance(SparsePosteriorKernel(prior.kernel, z, s), task.x_judge), beta)
-
-
-def noise_features(x: Float[Tensor, "N D"], mean: Float[Tensor, "J N"]) -> Float[Tensor, "N F"]:
-    """What the noise may depend on: the row, its squares, and the predicted level."""
-    return torch.cat([x, x.square().clamp_max(16), mean.mT, mean.mT.square().clamp_max(16)], dim=1)
 
 
 def choose_noise(
@@ -176,11 +187,18 @@ def calibrate(
     covariance: CovarianceName,
     divergence_weight: float | Literal["auto"],
     noise: NoiseName,
+    late_variance: Float[Tensor, " n"] | None = None,
 ) -> tuple[JudgedCovariance, NoiseFit]:
-    """S and σ² for one target. Each depends on the other, r through a(x) and σ² through r; twice around is enough."""
+    """S and σ² for one target. Each depends on the other, r through a(x) and σ² through r; twice around is enough.
+
+    `late_variance` is r at the last judging rows from before they were taken in.
+    """
     level = prior.noise_variance
     for _ in range(2):
         judged = judged_covariance(task, prior, z, level, covariance, divergence_weight)
+        if late_variance is not None:
+            seen = len(judged.variance) - len(late_variance)
+            judged = replace(judged, variance=torch.cat([judged.variance[:seen], late_variance]))
         fit = choose_noise(residuals, judged.variance, features, weight, noise)
         level = max(float(fit.noise(features).mean()), math.ulp(0.0))
     return judged, fit

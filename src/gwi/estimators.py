@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from linear_operator.operators import RootLinearOperator
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from gwi.calibration import CovarianceName, NoiseName, calibrate, choose_prior, named_kernel, noise_features
+from gwi.calibration import CovarianceName, NoiseName, named_kernel
+from gwi.fitting import Learned, assemble, extended, learn_means
 from gwi.inducing import Method
-from gwi.kernels import SparsePosteriorKernel
 from gwi.learners import Task
-from gwi.measures import GaussianMeasure, kernel_variance
+from gwi.measures import GaussianMeasure
+from gwi.model import differentiable
+from gwi.progress import Report, progress
 from gwi.scaling import Array, Scales, merge_equal_rows
-from gwi.selection import FEW_ROWS, convex_weights, learn, plan, stack
-from gwi.tempering import conformal_quantile, tempering_factor
+from gwi.selection import FEW_ROWS, plan
+from gwi.tempering import conformal_quantile
 
 NUM_FOLDS = 5
 
@@ -41,69 +42,38 @@ class Decomposition:
         total: their sum, tempered as in `predict`.
     """
 
-    epistemic: Array
-    aleatoric: Array
-    total: Array
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What was chosen, and why.
-
-    Attributes:
-        num_rows: N.
-        members: name, weight in each target's mean, judged RMSE in units of the target's standard deviation, seconds.
-        num_inducing: M of the covariance; equal to N when all rows are stored as inducing points.
-        divergence_weight: β.
-        noise: penalty of the noise model of each target; infinity is constant noise.
-        tempering: α_T of each target.
-        judged_nll: NLL on rows the mean had not seen, before and after tempering, standardised targets.
-        seconds: of the whole fit.
-    """
-
-    num_rows: int
-    members: tuple[tuple[str, tuple[float, ...], float, float], ...]
-    num_inducing: int
-    divergence_weight: tuple[float, ...]
-    noise: tuple[float, ...]
-    tempering: tuple[float, ...]
-    judged_nll: tuple[float, float]
-    seconds: float
-
-    def __str__(self) -> str:
-        lines = [f"{self.num_rows} rows, {self.num_inducing} inducing points, {self.seconds:.1f} s"]
-        for name, weights, error, seconds in self.members:
-            shown = ", ".join(f"{w:.2f}" for w in weights)
-            lines.append(f"  mean {name:<16} weight {shown}  unseen RMSE {error:.3f}  {seconds:.1f} s")
-        kinds = ", ".join("constant" if p == math.inf else "input-dependent" for p in self.noise)
-        lines.append(f"  weight of W₂² {', '.join(f'{b:.3g}' for b in self.divergence_weight)}; noise {kinds}")
-        factors = ", ".join(f"{a:.3f}" for a in self.tempering)
-        lines.append(f"  unseen NLL {self.judged_nll[0]:.3f}, tempered by {factors}: {self.judged_nll[1]:.3f}")
-        return "\n".join(lines)
+    epistemic: Any
+    aleatoric: Any
+    total: Any
 
 
 class GWIRegressor(RegressorMixin, BaseEstimator):
     """Regression with honest error bars: any mean, a sparse-GP covariance, noise and tempering judged on unseen rows.
+
+    Rows may be arrays, data frames or tensors; tensors in, tensors out.
 
     Args:
         mean: ``"auto"`` stacks several; ``"svgp"``, ``"svgp-all"``, ``"network"``, ``"svgp+network"``, a module, a scikit-learn
             regressor, a callable, or a list of these.
         freeze_mean: take a module as it is; `fit` then needs ``validation``.
         kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"``, or a GPyTorch kernel for standardised rows.
+        kernel_fit: the kernel of the covariance is fitted to the ``"targets"``, or to the mean's ``"residuals"`` on unseen rows.
         num_inducing: M; ``"auto"`` takes every row when they are few.
-        inducing_points: how Z is chosen.
-        covariance: ``"wasserstein"``, ``"titsias"`` or ``"trained"``.
+        inducing_points: how Z is chosen, or Z itself in the units of the rows.
+        covariance: ``"wasserstein"``, ``"titsias"``, ``"trained"``, or ``"zero"`` for S = 0.
         divergence_weight: β; ``"auto"`` is the matched weight, 1.0 the paper's. For standardised targets.
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on unseen rows.
         tempering: ``"auto"``, a factor on the predictive variance, or None.
         conformal: take intervals from the quantiles of unseen residuals rather than from the normal distribution.
         max_time: seconds to aim for; chooses the plan before fitting and interrupts nothing.
         device: where tensors live.
+        dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
         random_state: seed or generator.
-        verbose: 1 prints the summary.
+        verbose: 1 shows progress and prints the summary.
 
     Attributes:
         posterior_: Q on standardised rows and targets.
+        model_: all that predicts.
         summary_: what was chosen.
     """
 
@@ -113,8 +83,9 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         *,
         freeze_mean: bool = False,
         kernel: str | Kernel = "rbf",
+        kernel_fit: Literal["targets", "residuals"] = "targets",
         num_inducing: int | Literal["auto"] = "auto",
-        inducing_points: Method = "kmeans",
+        inducing_points: Method | ArrayLike = "kmeans",
         covariance: CovarianceName = "wasserstein",
         divergence_weight: float | Literal["auto"] = "auto",
         noise: NoiseName = "auto",
@@ -122,12 +93,14 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         conformal: bool = False,
         max_time: float | None = None,
         device: str | torch.device = "cpu",
+        dtype: str | torch.dtype = "float32",
         random_state: Any = None,
         verbose: int = 0,
     ):
         self.mean = mean
         self.freeze_mean = freeze_mean
         self.kernel = kernel
+        self.kernel_fit = kernel_fit
         self.num_inducing = num_inducing
         self.inducing_points = inducing_points
         self.covariance = covariance
@@ -137,6 +110,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.conformal = conformal
         self.max_time = max_time
         self.device = device
+        self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
 
@@ -150,8 +124,9 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             validation: rows and targets that frozen means have not seen; all means are then judged on them.
         """
         start = time.perf_counter()
+        X, y = _array(X), _array(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = _check_sample_weight(_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("All sample weights are zero; give at least one row a positive weight.")
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
@@ -159,76 +134,89 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         targets = y.reshape(len(y), -1).astype(np.float64)
         if len(X) < FEW_ROWS and validation is None:
             X, targets, weight = merge_equal_rows(X, targets, weight)
-        self._scales = Scales.of(X, targets, weight)
-        task, y_judge, judge_weight = self._task(X, targets, weight, validation)
-
-        kernel = named_kernel(self.kernel, X.shape[1]).to(self.device)
-        prior, z = choose_prior(task, kernel, self.num_inducing, self.inducing_points)
-        members = [learn(item, task, prior, self._basis(task, z), self.freeze_mean) for item in self._means(X)]
-        judged = torch.stack([member.judged for member in members])
-        mixing = torch.stack([convex_weights(judged[:, j], y_judge[j], judge_weight) for j in range(len(y_judge))])
-        residuals = y_judge - torch.einsum("jk,kjv->jv", mixing, judged)
-
-        features = noise_features(task.x_judge, y_judge - residuals)
-        results = [
-            calibrate(
+        with progress(self.verbose > 0) as report:
+            task, y_judge, judge_weight = self._task(X, targets, weight, validation, report)
+            self._learned: Learned | None = learn_means(
                 task,
-                prior,
-                z,
-                residuals[j],
-                features,
+                y_judge,
                 judge_weight,
-                covariance=self.covariance,
-                divergence_weight=self.divergence_weight,
-                noise=self.noise,
+                self._means(X),
+                named_kernel(self.kernel, X.shape[1]).to(self.device),
+                num_inducing=self.num_inducing,
+                inducing_points=self._inducing_points(task),
+                freeze=self.freeze_mean,
             )
-            for j in range(len(y_judge))
-        ]
-        self._noises = [fit.noise for _, fit in results]
-        s = torch.stack([found.whitened_covariance for found, _ in results])
-        mean = stack([member.mean for member in members], mixing)
-        self.posterior_ = GaussianMeasure(mean, SparsePosteriorKernel(prior.kernel, z, s)).requires_grad_(False)
-        variance = torch.stack([found.variance + fit.noise(features) for found, fit in results])
-        self.tempering_factor_ = self._temper(residuals, variance, judge_weight)
-        spread = (variance * variance.new_tensor(self.tempering_factor_)[:, None]).sqrt()
-        self._scores = residuals.abs() / spread
-        self.summary_ = Summary(
-            num_rows=len(X),
-            members=tuple(
-                (m.name, tuple(mixing[:, i].tolist()), float((y_judge - m.judged).square().mean().sqrt()), m.seconds)
-                for i, m in enumerate(members)
-            ),
-            num_inducing=len(z),
-            divergence_weight=tuple(found.divergence_weight for found, _ in results),
-            noise=tuple(fit.penalty for _, fit in results),
-            tempering=tuple(self.tempering_factor_.tolist()),
-            judged_nll=(
-                _nll(residuals, variance, judge_weight),
-                _nll(residuals, variance * variance.new_tensor(self.tempering_factor_)[:, None], judge_weight),
-            ),
-            seconds=time.perf_counter() - start,
-        )
+            report("covariance and noise", 0.0)
+            self._assemble(start)
         if self.verbose:
             print(self.summary_)
         return self
 
-    def _task(self, X: Array, targets: Array, weight: Array, validation: tuple[Any, Any] | None) -> tuple[Task, Tensor, Tensor]:
+    def update(self, X: Any, y: Any) -> GWIRegressor:
+        """Take new rows into covariance, noise and tempering without a refit.
+
+        The mean stays, unless it is a single kernel expansion, whose coefficients are in closed form. Hyper-parameters, networks,
+        boosting and stacking weights stay too.
+        """
+        start = time.perf_counter()
+        check_is_fitted(self, "model_")
+        if self._learned is None:
+            raise ValueError(
+                "A model from a file holds no training rows, so new ones cannot be added to them; refit, or update before saving."
+            )
+        X, y = _array(X), _array(y)
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
+        scales = self.model_.scales
+        targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        if targets.shape[1] != len(scales.y_scale):
+            raise ValueError(f"The model was fitted to {len(scales.y_scale)} target(s); the new rows have {targets.shape[1]}.")
+        self._learned = extended(self._learned, self.model_, scales.rows(X, self.device), scales.targets(targets, self.device))
+        self._assemble(start)
+        return self
+
+    def _assemble(self, start: float) -> None:
+        assert self._learned is not None
+        self.model_, summary = assemble(
+            self._learned,
+            covariance=self.covariance,
+            divergence_weight=self.divergence_weight,
+            noise=self.noise,
+            tempering=self.tempering,
+            kernel_fit=self.kernel_fit,
+        )
+        self.summary_ = replace(summary, seconds=time.perf_counter() - start)
+
+    @property
+    def posterior_(self) -> GaussianMeasure:
+        """Q on standardised rows and targets."""
+        return self.model_.posterior
+
+    @property
+    def tempering_factor_(self) -> Array:
+        """α_T of each target."""
+        return self.model_.tempering_factor
+
+    def _task(
+        self, X: Array, targets: Array, weight: Array, validation: tuple[Any, Any] | None, report: Report
+    ) -> tuple[Task, Tensor, Tensor]:
+        scales = Scales.of(X, targets, weight)
         generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
-        x, y = self._scales.rows(X, self.device), self._scales.targets(targets, self.device)
+        x, y = scales.rows(X, self.device), scales.targets(targets, self.device)
         w = torch.as_tensor(weight / weight.mean(), device=self.device)
+        task = Task(x, y, w, None, x, generator, scales, _dtype(self.dtype), report)
         if validation is None:
             fold = torch.empty(len(x), dtype=torch.long)
             fold[torch.randperm(len(x), generator=generator)] = torch.arange(len(x)) % min(NUM_FOLDS, len(x))
-            return Task(x, y, w, fold.to(x.device), x, generator, self._scales), y, w
-        x_new = check_array(validation[0], dtype=np.float64)
-        y_new = np.asarray(validation[1], dtype=np.float64).reshape(len(x_new), -1)
+            return replace(task, fold=fold.to(x.device)), y, w
+        x_new = check_array(_array(validation[0]), dtype=np.float64)
+        y_new = np.asarray(_array(validation[1]), dtype=np.float64).reshape(len(x_new), -1)
         if x_new.shape[1] != x.shape[1] or y_new.shape[1] != len(y):
             raise ValueError(
                 f"validation needs {x.shape[1]} columns and {len(y)} target(s), like the training rows; "
                 f"got {x_new.shape[1]} and {y_new.shape[1]}."
             )
-        x_judge, y_judge = self._scales.rows(x_new, self.device), self._scales.targets(y_new, self.device)
-        return Task(x, y, w, None, x_judge, generator, self._scales), y_judge, torch.ones_like(y_judge[0])
+        x_judge, y_judge = scales.rows(x_new, self.device), scales.targets(y_new, self.device)
+        return replace(task, x_judge=x_judge), y_judge, torch.ones_like(y_judge[0])
 
     def _means(self, X: Array) -> list[Any]:
         if isinstance(self.mean, str) and self.mean == "auto":
@@ -238,39 +226,21 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("mean is an empty list; name at least one mean.")
         return chosen
 
-    def _basis(self, task: Task, z: Tensor) -> Tensor:
-        """Centres of a kernel mean: more than the covariance's Z, because a mean costs less an inducing point."""
-        if self.num_inducing != "auto" or len(z) == len(task.x):
-            return z
-        return task.x[torch.randperm(len(task.x), generator=task.generator)[:1000].to(task.x.device)]
+    def _inducing_points(self, task: Task) -> Method | Tensor:
+        if isinstance(self.inducing_points, str):
+            return cast(Method, self.inducing_points)
+        z = check_array(_array(self.inducing_points), dtype=np.float64)
+        if z.shape[1] != task.x.shape[1]:
+            raise ValueError(f"inducing_points need {task.x.shape[1]} columns, like the rows; got {z.shape[1]}.")
+        return task.scales.rows(np.unique(z, axis=0), self.device)
 
-    def _temper(self, residuals: Tensor, variance: Tensor, weight: Tensor) -> Array:
-        if self.tempering == "auto":
-            return tempering_factor(residuals, variance, weight).clamp_min(1e-6).cpu().numpy()
-        return np.full(len(residuals), 1.0 if self.tempering is None else float(self.tempering))
+    def _rows(self, X: Any) -> Array:
+        check_is_fitted(self, "model_")
+        return validate_data(self, _array(X), dtype=np.float64, reset=False)
 
-    @torch.no_grad()
-    def _marginals(self, X: Any, chunk_size: int = 4096) -> tuple[Array, Array, Array]:
-        """Mean, variance of f and noise variance, standardised, one row an output."""
-        check_is_fitted(self, "posterior_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        parts = []
-        for start in range(0, len(X), chunk_size):
-            x = self._scales.rows(X[start : start + chunk_size], self.device)
-            mean, variance = self.posterior_.marginals(x)
-            features = noise_features(x, mean)
-            noise = torch.stack([noise(features) for noise in self._noises])
-            parts.append(torch.stack([mean, variance, noise]))
-        return tuple(torch.cat(parts, dim=-1).cpu().numpy())
-
-    def _law(self, X: Any) -> tuple[Array, Array]:
-        """Mean and standard deviation of y in its own units, one row an output."""
-        mean, variance, noise = self._marginals(X)
-        std = np.sqrt((variance + noise) * self.tempering_factor_[:, None])
-        return mean * self._scales.y_scale[:, None] + self._scales.y_centre[:, None], std * self._scales.y_scale[:, None]
-
-    def _shaped(self, values: Array) -> Array:
-        return values[0] if self._one_target else values.T
+    def _shaped(self, values: Array, X: Any) -> Any:
+        """From one row an output to what the user expects: a column each, or one axis; tensors for tensors."""
+        return _like(values[0] if self._one_target else np.moveaxis(values, 0, 1), X)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean; with `return_std` also the standard deviation of y, with `return_cov` the joint covariance of y.
@@ -279,88 +249,81 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         """
         if return_std and return_cov:
             raise ValueError("Ask for return_std or return_cov, not both.")
-        mean, std = self._law(X)
+        rows = self._rows(X)
         if return_std:
-            return self._shaped(mean), self._shaped(std)
+            mean, std = self.model_.law(rows)
+            return self._shaped(mean, X), self._shaped(std, X)
+        mean = self._shaped(self.model_.mean(rows), X)
         if return_cov:
-            covariance = self._covariance(X)
-            return self._shaped(mean), covariance[0] if self._one_target else np.moveaxis(covariance, 0, -1)
-        return self._shaped(mean)
+            covariance = self.model_.covariance(rows)
+            return mean, _like(covariance[0] if self._one_target else np.moveaxis(covariance, 0, -1), X)
+        return mean
 
-    @torch.no_grad()
-    def _covariance(self, X: Any) -> Array:
-        _, variance, noise = self._marginals(X)
-        x = self._scales.rows(validate_data(self, X, dtype=np.float64, reset=False), self.device)
-        factor = self.posterior_.factor(x)
-        joint = (factor @ factor.mT).cpu().numpy().copy()
-        index = np.arange(len(x))
-        joint[:, index, index] = variance + noise
-        return joint * (self.tempering_factor_ * self._scales.y_scale**2)[:, None, None]
-
-    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Array:
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """Quantiles of y; the last axis runs over `quantiles`."""
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or ((levels <= 0) | (levels >= 1)).any():
             raise ValueError(f"quantiles lie strictly between 0 and 1; got {quantiles}.")
-        mean, std = self.predict(X, return_std=True)
-        return mean[..., None] + std[..., None] * norm.ppf(levels)
+        mean, std = self.model_.law(self._rows(X))
+        return self._shaped(mean[..., None] + std[..., None] * norm.ppf(levels), X)
 
-    def predict_interval(self, X: Any, coverage: float = 0.95) -> Array:
+    def predict_interval(self, X: Any, coverage: float = 0.95) -> Any:
         """The central interval that holds y with this probability; the last axis is (lower, upper)."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
         if not self.conformal:
             return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
-        mean, std = self.predict(X, return_std=True)
-        quantiles = np.array([conformal_quantile(scores, coverage) for scores in self._scores])
-        half = std * (quantiles[0] if self._one_target else quantiles)
-        return np.stack([mean - half, mean + half], axis=-1)
+        mean, std = self.model_.law(self._rows(X))
+        half = std * np.array([conformal_quantile(scores, coverage) for scores in self.model_.scores])[:, None]
+        return self._shaped(np.stack([mean - half, mean + half], axis=-1), X)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint draws of y at the rows: (N, n_samples), or (N, J, n_samples) for J targets."""
-        mean, _ = self._law(X)
-        covariance = self._covariance(X)
+        rows = self._rows(X)
         rng = check_random_state(random_state)
         draws = []
-        for m, c in zip(mean, covariance, strict=True):
-            values, vectors = np.linalg.eigh(c)
+        for mean, covariance in zip(self.model_.mean(rows), self.model_.covariance(rows), strict=True):
+            values, vectors = np.linalg.eigh(covariance)
             root = vectors * np.sqrt(np.maximum(values, 0))
-            draws.append(m[:, None] + root @ rng.standard_normal((len(m), n_samples)))
-        return draws[0] if self._one_target else np.stack(draws, axis=1)
+            draws.append(mean[:, None] + root @ rng.standard_normal((len(mean), n_samples)))
+        return self._shaped(np.stack(draws), X)
 
     def nll(self, X: Any, y: Any) -> float:
         """Mean negative log density of y, in its own units, summed over targets."""
-        mean, std = self._law(X)
-        targets = np.asarray(y, dtype=np.float64).reshape(mean.shape[1], -1).T
+        mean, std = self.model_.law(self._rows(X))
+        targets = np.asarray(_array(y), dtype=np.float64).reshape(mean.shape[1], -1).T
         return float(-norm.logpdf(targets, mean, std).sum(0).mean())
 
     def decompose(self, X: Any) -> Decomposition:
         """Epistemic, aleatoric and total variance of y."""
-        _, variance, noise = self._marginals(X)
-        scale = (self._scales.y_scale**2)[:, None]
-        total = (variance + noise) * self.tempering_factor_[:, None]
-        return Decomposition(self._shaped(variance * scale), self._shaped(noise * scale), self._shaped(total * scale))
+        _, variance, noise = self.model_.marginals(self._rows(X))
+        scale = (self.model_.scales.y_scale**2)[:, None]
+        total = (variance + noise) * self.model_.tempering_factor[:, None]
+        return Decomposition(*(self._shaped(part * scale, X) for part in (variance, noise, total)))
 
-    @torch.no_grad()
     def posterior(self, X: Any) -> MultivariateNormal:
-        """The joint law of f at the rows, untempered, in the target's own units; a batch entry a target if several."""
-        check_is_fitted(self, "posterior_")
-        x = self._scales.rows(validate_data(self, X, dtype=np.float64, reset=False), self.device)
-        scale = torch.as_tensor(self._scales.y_scale, device=x.device)[:, None]
-        mean = self.posterior_.mean_at(x) * scale + torch.as_tensor(self._scales.y_centre, device=x.device)[:, None]
-        factor = self.posterior_.factor(x) * scale[..., None]
-        if self._one_target:
-            mean, factor = mean[0], factor[0]
-        return MultivariateNormal(mean, RootLinearOperator(factor))
+        """The joint law of f at the rows, untempered, in the target's own units; a batch entry a target if several.
 
-    def ood_score(self, X: Any) -> Array:
+        Tensors may have batch axes before the rows, and gradients with respect to them pass through.
+        """
+        if not isinstance(X, Tensor):
+            X = torch.from_numpy(self._rows(X))
+        check_is_fitted(self, "model_")
+        if X.requires_grad and not differentiable(self.posterior_):
+            raise ValueError(
+                "A part of the mean, such as boosted trees or a plain function, has no gradient with respect to its input. Use "
+                'mean="svgp-all", "svgp", "network" or a torch module, or pass rows that need no gradient.'
+            )
+        if X.shape[-1] != self.n_features_in_:
+            raise ValueError(f"The model was fitted to {self.n_features_in_} features; the rows have {X.shape[-1]}.")
+        mean, covariance = self.model_.joint(X)
+        return MultivariateNormal(*((mean[..., 0, :], covariance[..., 0, :, :]) if self._one_target else (mean, covariance)))
+
+    def ood_score(self, X: Any) -> Any:
         """How far the variance of f is back to the prior's: 0 at well-known rows, 1 far from all data."""
-        check_is_fitted(self, "posterior_")
-        _, variance, _ = self._marginals(X)
-        x = self._scales.rows(validate_data(self, X, dtype=np.float64, reset=False), self.device)
-        with torch.no_grad():
-            prior = kernel_variance(self.posterior_.kernel.prior_kernel, x).cpu().numpy()
-        return np.clip(variance.mean(0) / prior, 0.0, 1.0)
+        rows = self._rows(X)
+        _, variance, _ = self.model_.marginals(rows)
+        return _like(np.clip(variance.mean(0) / self.model_.prior_variance(rows), 0.0, 1.0), X)
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""
@@ -369,6 +332,18 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         return tags
 
 
-def _nll(residuals: Tensor, variance: Tensor, weight: Tensor) -> float:
-    value = (math.log(2 * math.pi) + variance.log() + residuals.square() / variance) / 2
-    return float((value * weight).mean())
+def _array(values: Any) -> Any:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def _like(values: Array, X: Any) -> Any:
+    if not isinstance(X, Tensor):
+        return values
+    return torch.as_tensor(values, dtype=X.dtype if X.is_floating_point() else torch.float64, device=X.device)
+
+
+def _dtype(name: str | torch.dtype) -> torch.dtype:
+    found = getattr(torch, name, None) if isinstance(name, str) else name
+    if found not in (torch.float32, torch.float64):
+        raise ValueError(f'dtype is "float32" or "float64"; got {name!r}.')
+    return found

@@ -147,7 +147,12 @@ def whitened_features(
 
 def residual_variance(prior_kernel: Kernel, x: Float[Tensor, "N D"], features: Float[Tensor, "*J M N"]) -> Float[Tensor, "*J N"]:
     """k(x, x) − φ(x)ᵀφ(x): the prior variance that Z leaves unexplained, at least zero."""
-    return (kernel_variance(prior_kernel, x) - features.square().sum(-2)).clamp_min(0)
+    return residual_part(kernel_variance(prior_kernel, x), features.square().sum(-2))
+
+
+def residual_part(prior_variance: Float[Tensor, "*K N"], explained: Float[Tensor, "*J N"]) -> Float[Tensor, "*L N"]:
+    """What is left of the prior variance; rounding may take it a little below zero, where it is zero."""
+    return (prior_variance - explained).clamp_min(0)
 
 
 class FeatureKernel(Kernel):

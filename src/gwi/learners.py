@@ -23,9 +23,11 @@ from gwi.means import FixedMean, KernelMean, ModuleMean, titsias_coefficients
 from gwi.measures import kernel_matrix
 from gwi.networks import EnsembleMLP, train_ensemble
 from gwi.prior import PriorFit
-from gwi.scaling import Scales
+from gwi.progress import Report, silent
+from gwi.scaling import OriginalRowsMean, Scales
 from gwi.sums import RowSums, row_sums
 from gwi.training import train
+from gwi.trees import plain_trees
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Task:
         x_judge: rows that judge: x itself, or validation rows.
         generator: for everything random.
         scales: between standardised values and the user's own.
+        network_dtype: of networks that we train.
+        report: called with the name of a stage and the share of it that is done.
     """
 
     x: Float[Tensor, "N D"]
@@ -49,6 +53,8 @@ class Task:
     x_judge: Float[Tensor, "V D"]
     generator: torch.Generator
     scales: Scales
+    network_dtype: torch.dtype = torch.float32
+    report: Report = silent
 
     @property
     def num_folds(self) -> int:
@@ -127,26 +133,27 @@ def network_learner(task: Task, *, num_steps: int, hidden: tuple[int, ...], per_
     start = time.perf_counter()
     num_groups = max(task.num_folds, 1)
     num_members = per_fold * num_groups
-    network = EnsembleMLP(task.x.shape[1], task.y.shape[0], num_members=num_members, hidden=hidden, generator=task.generator).to(
-        task.x.device
-    )
+    network = EnsembleMLP(task.x.shape[1], task.y.shape[0], num_members=num_members, hidden=hidden, generator=task.generator)
+    network.to(task.x.device, task.network_dtype)
+    x = task.x.to(task.network_dtype)
     group = torch.arange(num_members) % num_groups
     allowed = None if task.fold is None else [(task.fold != k).nonzero()[:, 0].cpu() for k in group.tolist()]
     train_ensemble(
         network,
-        task.x.float(),
-        task.y.mT.float().contiguous(),
+        x,
+        task.y.mT.to(x.dtype).contiguous(),
         num_steps=num_steps,
-        sample_weight=task.weight.float(),
+        sample_weight=task.weight.to(x.dtype),
         member_rows=allowed,
         generator=task.generator,
+        on_step=lambda step: task.report(name, (step + 1) / num_steps),
     )
     network.requires_grad_(False)
     mean = ModuleMean(network)
     if task.fold is None:
         judged = mean(task.x_judge)
     else:
-        members = network.members(task.x.float()).to(task.y.dtype)
+        members = network.members(x).to(task.y.dtype)
         by_group = torch.stack([members[group == k].mean(0) for k in range(num_groups)])
         judged = by_group.gather(0, task.fold[None, :, None].expand(1, -1, members.shape[-1]))[0].mT.contiguous()
     return Trained(name, mean, judged, time.perf_counter() - start)
@@ -197,7 +204,7 @@ def estimator_learner(estimator: Any, task: Task, *, name: str) -> Trained:
             model.fit(x, target)
         else:
             model.fit(x, target, sample_weight=weight)
-        return FixedMean(lambda rows: model.predict(task.scales.original_rows(rows)))
+        return OriginalRowsMean(FixedMean(plain_trees(model) or model), task.scales)
 
     return _by_folds(fitted, task, name, start)
 
@@ -216,6 +223,7 @@ def _by_folds(fitted: Callable[[Tensor], nn.Module], task: Task, name: str, star
             return Trained(name, mean, mean(task.x_judge), time.perf_counter() - start)
     judged = torch.empty_like(task.y)
     for k in range(task.num_folds):
+        task.report(name, (k + 1) / (task.num_folds + 1))
         fold_mean = fitted(task.fold != k)
         with torch.no_grad():
             judged[:, task.fold == k] = fold_mean(task.x[task.fold == k])

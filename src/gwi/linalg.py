@@ -145,6 +145,12 @@ def cholesky_solve(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "*K n m"]
     return solve_lower_transposed(factor, solve_lower(factor, rhs))
 
 
+def condition_estimate(factor: Float[Tensor, "n n"]) -> float:
+    """A lower bound on the condition number of L Lᵀ from the diagonal of L."""
+    diagonal = factor.diagonal()
+    return float((diagonal.max() / diagonal.min()).square())
+
+
 def log_determinant(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J"]:
     """log det (L Lᵀ)."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -57,14 +57,15 @@ class KernelMean(nn.Module):
     @property
     def coefficients(self) -> Float[Tensor, "J M"]:
         """β = L⁻ᵀ v, the paper's parameter."""
-        return solve_lower_transposed(self._inducing_factor(), self.whitened_coefficients[..., None])[..., 0]
+        return solve_lower_transposed(self.inducing_factor(), self.whitened_coefficients[..., None])[..., 0]
 
-    def _inducing_factor(self) -> Tensor:
+    def inducing_factor(self) -> Float[Tensor, "M M"]:
+        """L with L Lᵀ = k(Z, Z)."""
         return cholesky(kernel_matrix(self.prior_kernel, self.inducing_points), jitter=self.jitter, name="k(Z, Z)").factor
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """m_Q at the rows of x."""
-        phi = whitened_features(self.prior_kernel, self.inducing_points, self._inducing_factor(), x)
+        phi = whitened_features(self.prior_kernel, self.inducing_points, self.inducing_factor(), x)
         values = (self.whitened_coefficients[..., None, :] @ phi)[..., 0, :]
         return values if self.prior_mean is None else values + self.prior_mean(x)
 
@@ -114,18 +115,19 @@ class ModuleMean(nn.Module):
 
 
 class FixedMean(nn.Module):
-    """A predictor that is only asked, never trained: any callable from an array of N rows to N values or (N, J) values.
+    """A predictor that is only asked, never trained: anything with `predict`, or a callable, from N rows to N or (N, J) values.
 
     The way to put uncertainty on gradient boosting, a formula, or a service. No gradient passes through it.
     """
 
-    def __init__(self, predict: Callable[[Any], Any]):
+    def __init__(self, predictor: Any):
         super().__init__()
-        self.predict = predict
+        self.predictor = predictor
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
         """The predictions as constants."""
-        values = self.predict(x.detach().cpu().numpy())
+        predict = self.predictor.predict if hasattr(self.predictor, "predict") else self.predictor
+        values = predict(x.detach().cpu().numpy())
         # Through NumPy: torch would read a list as float32 and refuse a reversed view.
         return _outputs_first(values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C")), x).detach()
 

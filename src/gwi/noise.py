@@ -13,6 +13,11 @@ from gwi.lbfgs import minimize_lbfgs
 from gwi.linalg import LOG_TWO_PI
 
 
+def noise_features(x: Float[Tensor, "N D"], mean: Float[Tensor, "J N"]) -> Float[Tensor, "N F"]:
+    """What the noise may depend on: the row, its squares, and the predicted level."""
+    return torch.cat([x, x.square().clamp_max(16), mean.mT, mean.mT.square().clamp_max(16)], dim=1)
+
+
 class LogLinearNoise(nn.Module):
     """σ²(x) = exp(b + wᵀψ(x)) with ψ the standardised features of each row; w = 0 is constant noise.
 

@@ -73,6 +73,19 @@ def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, A
     return table[:, : x.shape[1]].copy(), table[:, x.shape[1] :].copy(), merged
 
 
+class OriginalRowsMean(nn.Module):
+    """A mean of rows in the user's own units, seen from standardised rows; its values are standardised already."""
+
+    def __init__(self, mean: nn.Module, scales: Scales):
+        super().__init__()
+        self.mean = mean
+        self.scales = scales
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """Its values."""
+        return self.mean(x * x.new_tensor(self.scales.x_scale) + x.new_tensor(self.scales.x_centre))
+
+
 class RescaledMean(nn.Module):
     """A predictor in the user's own units, seen from standardised rows and targets."""
 
@@ -84,5 +97,5 @@ class RescaledMean(nn.Module):
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """Its values, standardised."""
         s = self.scales
-        values = self.mean(x * x.new_tensor(s.x_scale) + x.new_tensor(s.x_centre))
+        values = OriginalRowsMean(self.mean, s)(x)
         return (values - x.new_tensor(s.y_centre)[:, None]) / x.new_tensor(s.y_scale)[:, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from gwi.learners import (
 from gwi.means import ConvexMean, FixedMean, ModuleMean, SumMean
 from gwi.prior import PriorFit
 from gwi.scaling import RescaledMean
+from gwi.trees import plain_trees
 
 # Below so many rows "auto" is the exact GP alone.
 FEW_ROWS = 250
@@ -48,6 +50,11 @@ def plan(num_rows: int, num_features: int, max_time: float | None) -> list[Any]:
     return ["svgp", "network", boosting, trees]
 
 
+def name_of(item: Any) -> str:
+    """What a mean is called in the summary."""
+    return item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
+
+
 def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], freeze: bool) -> Trained:
     """Train, or ask, one mean of any kind that the estimator takes.
 
@@ -58,7 +65,7 @@ def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], f
         basis: centres of a kernel mean's basis functions.
         freeze: take a module as it is.
     """
-    name = item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
+    name = name_of(item)
     if isinstance(item, str) and item in NAMES:
         if item == "network":
             return network_learner(task, **_network_size(len(task.x)))
@@ -72,13 +79,14 @@ def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], f
         if not freeze:
             num_epochs = max(30, min(600, 300_000 // len(task.x)))
             return module_learner(item, task, num_epochs=num_epochs, name=name)
-        return _frozen(ModuleMean(item), "a frozen network", task, name)
+        # A copy: the posterior holds its parts still, and the user's network keeps its flags.
+        return _frozen(ModuleMean(copy.deepcopy(item).eval()), "a frozen network", task, name)
     if hasattr(item, "fit") and hasattr(item, "predict"):
         try:
             check_is_fitted(item)
         except NotFittedError:
             return estimator_learner(item, task, name=name)
-        return _frozen(FixedMean(item.predict), f"the fitted {name}", task, name)
+        return _frozen(FixedMean(plain_trees(item) or item), f"the fitted {name}", task, name)
     if callable(item):
         return _frozen(FixedMean(item), "a function", task, name)
     raise ValueError(

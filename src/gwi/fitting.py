@@ -1,0 +1,204 @@
+"""Fitting a regression in two stages: the means with their errors on unseen rows, then covariance, noise and tempering.
+
+The second stage is cheap, so what it decides can be decided again: with other options, or with more rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi.calibration import CovarianceName, NoiseName, calibrate, choose_prior, prior_for
+from gwi.inducing import Method
+from gwi.kernels import SparsePosteriorKernel
+from gwi.learners import Task, Trained, kernel_learner
+from gwi.linalg import LOG_TWO_PI
+from gwi.means import KernelMean
+from gwi.measures import GaussianMeasure
+from gwi.model import Member, RegressionModel, Summary
+from gwi.noise import noise_features
+from gwi.prior import PriorFit
+from gwi.selection import convex_weights, learn, name_of, stack
+from gwi.tempering import tempering_factor
+
+# Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point.
+MEAN_BASIS = 1000
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The means, and what they predicted at rows they had not seen.
+
+    Attributes:
+        task: rows to learn from and rows to be judged on.
+        kernel: k before it was fitted.
+        prior: k fitted to the targets.
+        inducing_points: Z.
+        members: the means.
+        mixing: their weights in each target's mean.
+        y_judge: targets at the judging rows.
+        judge_weight: of each judging row.
+        late_variance: r at judging rows that came by `extended`, from before they were taken in; None where folds judge.
+    """
+
+    task: Task
+    kernel: Kernel
+    prior: PriorFit
+    inducing_points: Float[Tensor, "M D"]
+    members: tuple[Trained, ...]
+    mixing: Float[Tensor, "J K"]
+    y_judge: Float[Tensor, "J V"]
+    judge_weight: Float[Tensor, " V"]
+    late_variance: Float[Tensor, "J n"] | None = None
+
+    @property
+    def judged(self) -> Float[Tensor, "J V"]:
+        """The stacked mean at the judging rows."""
+        return torch.einsum("jk,kjv->jv", self.mixing, torch.stack([member.judged for member in self.members]))
+
+
+def learn_means(
+    task: Task,
+    y_judge: Float[Tensor, "J V"],
+    judge_weight: Float[Tensor, " V"],
+    means: Sequence[Any],
+    kernel: Kernel,
+    *,
+    num_inducing: int | Literal["auto"] = "auto",
+    inducing_points: Method | Float[Tensor, "M D"] = "kmeans",
+    freeze: bool = False,
+) -> Learned:
+    """Fit the prior, train every mean, and weigh them by their errors on unseen rows."""
+    task.report("prior", 0.0)
+    prior, z = choose_prior(task, kernel, num_inducing, inducing_points)
+    basis = z
+    if num_inducing == "auto" and z is not task.x:
+        basis = task.x[torch.randperm(len(task.x), generator=task.generator)[:MEAN_BASIS].to(task.x.device)]
+    members = []
+    for item in means:
+        task.report(name_of(item), 0.0)
+        members.append(learn(item, task, prior, basis, freeze))
+    judged = torch.stack([member.judged for member in members])
+    mixing = torch.stack([convex_weights(judged[:, j], y_judge[j], judge_weight) for j in range(len(y_judge))])
+    return Learned(task, kernel, prior, z, tuple(members), mixing, y_judge, judge_weight)
+
+
+def extended(learned: Learned, model: RegressionModel, x: Tensor, y: Tensor) -> Learned:
+    """With more rows, unseen by the means, to judge them and to learn S from; a mean that is one kernel expansion learns too."""
+    task = learned.task
+    rows = torch.cat([task.x, x])
+    fold = task.fold
+    if fold is not None:
+        fold = torch.cat([fold, torch.randint(task.num_folds, x.shape[:1], generator=task.generator).to(fold)])
+    new_task = replace(
+        task,
+        x=rows,
+        y=torch.cat([task.y, y], dim=1),
+        weight=torch.cat([task.weight, torch.ones_like(y[0])]),
+        fold=fold,
+        x_judge=rows if fold is not None else torch.cat([task.x_judge, x]),
+    )
+    z = rows if learned.inducing_points is task.x else learned.inducing_points
+    with torch.no_grad():
+        late = None
+        if fold is None:
+            late = model.prepared.marginals(x)[1]
+            late = late if learned.late_variance is None else torch.cat([learned.late_variance, late], dim=1)
+        members = tuple(replace(m, judged=torch.cat([m.judged, m.mean(x)], dim=1)) for m in learned.members)
+    only = members[0]
+    if len(members) == 1 and isinstance(only.mean, KernelMean):
+        basis = rows if torch.equal(only.mean.inducing_points, task.x) else only.mean.inducing_points
+        again = kernel_learner(learned.prior, basis, new_task, only.name)
+        # Validation rows keep the predictions of the mean that had not seen the later ones.
+        members = (again if fold is not None else replace(again, judged=only.judged),)
+    return replace(
+        learned,
+        task=new_task,
+        inducing_points=z,
+        members=members,
+        y_judge=torch.cat([learned.y_judge, y], dim=1),
+        judge_weight=torch.cat([learned.judge_weight, torch.ones_like(y[0])]),
+        late_variance=late,
+    )
+
+
+def assemble(
+    learned: Learned,
+    *,
+    covariance: CovarianceName = "wasserstein",
+    divergence_weight: float | Literal["auto"] = "auto",
+    noise: NoiseName = "auto",
+    tempering: float | Literal["auto"] | None = "auto",
+    kernel_fit: Literal["targets", "residuals"] = "targets",
+) -> tuple[RegressionModel, Summary]:
+    """Covariance, noise and tempering for the means as they are; seconds in the summary are left to the caller."""
+    task, z, y_judge, weight = learned.task, learned.inducing_points, learned.y_judge, learned.judge_weight
+    judged = learned.judged
+    residuals = y_judge - judged
+    features = noise_features(task.x_judge, judged)
+    prior = learned.prior
+    if kernel_fit == "residuals":
+        prior = prior_for(learned.kernel, task.x_judge, residuals, weight, z, torch.Generator().manual_seed(0))
+    elif kernel_fit != "targets":
+        raise ValueError(f'kernel_fit is "targets" or "residuals"; got {kernel_fit!r}.')
+    found = [
+        calibrate(
+            task,
+            prior,
+            z,
+            residuals[j],
+            features,
+            weight,
+            covariance=covariance,
+            divergence_weight=divergence_weight,
+            noise=noise,
+            late_variance=None if learned.late_variance is None else learned.late_variance[j],
+        )
+        for j in range(len(y_judge))
+    ]
+    s = torch.stack([part.whitened_covariance for part, _ in found])
+    mean = stack([member.mean for member in learned.members], learned.mixing)
+    variance = torch.stack([part.variance + fit.noise(features) for part, fit in found])
+    factor = torch.full_like(variance[:, 0], 1.0 if tempering is None or tempering == "auto" else float(tempering))
+    if tempering == "auto":
+        factor = tempering_factor(residuals, variance, weight).clamp_min(1e-6)
+    tempered = variance * factor[:, None]
+    model = RegressionModel(
+        posterior=GaussianMeasure(mean, SparsePosteriorKernel(prior.kernel, z, s)).requires_grad_(False).eval(),
+        noises=tuple(fit.noise for _, fit in found),
+        scales=task.scales,
+        tempering_factor=factor.cpu().numpy(),
+        scores=(residuals.abs() / tempered.sqrt()).sort(-1).values,
+    )
+    summary = Summary(
+        num_rows=len(task.x),
+        members=tuple(
+            Member(m.name, tuple(learned.mixing[:, i].tolist()), float((y_judge - m.judged).square().mean().sqrt()), m.seconds)
+            for i, m in enumerate(learned.members)
+        ),
+        num_inducing=len(z),
+        stores_all_rows=any(len(p) == len(task.x) for p in (z, *_bases(model.posterior))),
+        divergence_weight=tuple(part.divergence_weight for part, _ in found),
+        noise=tuple(fit.penalty for _, fit in found),
+        tempering=tuple(factor.tolist()),
+        unseen_nll=(average_nll(residuals, variance, weight), average_nll(residuals, tempered, weight)),
+        seconds=math.nan,
+    )
+    return model, summary
+
+
+def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor) -> float:
+    """The weighted mean NLL of N(0, variance) at the residuals."""
+    value = (LOG_TWO_PI + variance.log() + residuals.square() / variance) / 2
+    return float((value * weight).mean())
+
+
+def _bases(posterior: GaussianMeasure) -> list[Tensor]:
+    return [part.inducing_points for part in posterior.modules() if isinstance(part, KernelMean)]
