@@ -50,8 +50,8 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg"},
-    {"measures", "lbfgs", "networks", "datasets", "scaling", "trees", "progress"},
-    {"kernels"},
+    {"measures", "lbfgs", "networks", "datasets", "scaling", "trees", "progress", "files"},
+    {"kernels", "predictors", "codec"},
     {"sums"},
     {"means"},
     {"divergences", "likelihoods"},
@@ -59,8 +59,9 @@ LAYERS = [
     {"prior", "covariance", "training", "noise", "tempering", "prepared"},
     {"learners", "model"},
     {"selection", "calibration"},
-    {"fitting"},
+    {"fitting", "encoding"},
     {"estimators"},
+    {"persistence"},
     {"__init__"},
 ]
 

@@ -20,6 +20,7 @@ from gwi.divergences import (
     wasserstein_squared_two_sample,
 )
 from gwi.estimators import GWIRegressor
+from gwi.files import ModelFileError
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
 from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood
@@ -28,6 +29,7 @@ from gwi.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
 from gwi.measures import GaussianMeasure
 from gwi.networks import mlp
 from gwi.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
+from gwi.persistence import load
 from gwi.prior import PriorFit, fit_prior
 from gwi.sums import RowSums, row_sums
 from gwi.training import train
@@ -43,6 +45,7 @@ __all__ = [
     "GaussianMeasure",
     "JitterWarning",
     "KernelMean",
+    "ModelFileError",
     "ModuleMean",
     "NotPositiveDefiniteError",
     "PriorFit",
@@ -59,6 +62,7 @@ __all__ = [
     "gaussian_wasserstein_squared",
     "generalized_loss",
     "kl_divergence",
+    "load",
     "log_marginal_likelihood",
     "matched_divergence_weight",
     "mean_loss",

@@ -123,9 +123,12 @@ def covariance_problem(
     l_z = cholesky(kernel_matrix(prior_kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
     phi = whitened_features(prior_kernel, inducing_points, l_z, points)
     k_xx = kernel_matrix(prior_kernel, points)
-    # Rounding in the subtraction is proportional to k, so eigenvalues below n · eps · k̄ are zero, not information.
-    floor = points.shape[0] * torch.finfo(k_xx.dtype).eps * float(k_xx.diagonal().mean())
-    residual = positive_semidefinite_factor(k_xx - phi.mT @ phi, tolerance=10 * floor, name="k(X, X) − ΦᵀΦ")
+    # Rounding in the subtraction is proportional to k, so eigenvalues below n · eps · k̄ are zero, not information. Where k(Z, Z)
+    # is nearly singular, φ has √eps of accuracy left and eigenvalues may come out as much below zero.
+    eps, scale = torch.finfo(k_xx.dtype).eps, float(k_xx.diagonal().mean())
+    residual = positive_semidefinite_factor(
+        k_xx - phi.mT @ phi, tolerance=10 * points.shape[0] * eps * scale, slack=10 * eps**0.5 * scale, name="k(X, X) − ΦᵀΦ"
+    )
     residual = residual[:, residual.abs().amax(0) > 0]
     # QR of the stacked factors gives L_k without squaring the condition number, and without a jitter of its own.
     prior_factor = torch.linalg.qr(torch.cat([residual, phi.mT], dim=1).mT, mode="r").R.mT

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -19,6 +21,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from gwi.calibration import CovarianceName, NoiseName, named_kernel
+from gwi.encoding import encode_model, encode_summary
+from gwi.files import to_bytes, write_atomically
 from gwi.fitting import Learned, assemble, extended, learn_means
 from gwi.inducing import Method
 from gwi.learners import Task
@@ -324,6 +328,29 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         rows = self._rows(X)
         _, variance, _ = self.model_.marginals(rows)
         return _like(np.clip(variance.mean(0) / self.model_.prior_variance(rows), 0.0, 1.0), X)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.
+
+        The file holds numbers and names only: no targets, and of the rows only inducing and basis points (`summary_` says when
+        those are all rows).
+
+        Raises:
+            UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
+        """
+        check_is_fitted(self, "model_")
+        model, tensors = encode_model(self.model_)
+        names = getattr(self, "feature_names_in_", None)
+        plain = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
+        document = {
+            "estimator": type(self).__name__,
+            "parameters": plain,
+            "one_target": self._one_target,
+            "feature_names": None if names is None else list(names),
+            "summary": encode_summary(self.summary_),
+            "model": model,
+        }
+        return write_atomically(path, to_bytes(document, tensors))
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""

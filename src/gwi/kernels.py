@@ -87,8 +87,11 @@ class SparsePosteriorKernel(Kernel):
         self.prior_kernel = prior_kernel
         self.jitter = jitter
         factor = positive_semidefinite_factor(whitened_covariance.detach(), name="the whitened covariance S")
-        self.inducing_points = nn.Parameter(inducing_points.detach().clone(), requires_grad=False)
-        self.whitened_factor = nn.Parameter(factor, requires_grad=False)
+        # In row order, whatever the order of what came: products round by it, and a loaded model has to round the same way.
+        self.inducing_points = nn.Parameter(
+            inducing_points.detach().clone(memory_format=torch.contiguous_format), requires_grad=False
+        )
+        self.whitened_factor = nn.Parameter(factor.contiguous(), requires_grad=False)
 
     @property
     def batch_shape(self) -> torch.Size:

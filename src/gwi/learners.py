@@ -22,12 +22,12 @@ from gwi.linalg import cholesky
 from gwi.means import FixedMean, KernelMean, ModuleMean, titsias_coefficients
 from gwi.measures import kernel_matrix
 from gwi.networks import EnsembleMLP, train_ensemble
+from gwi.predictors import plain_predictor
 from gwi.prior import PriorFit
 from gwi.progress import Report, silent
 from gwi.scaling import OriginalRowsMean, Scales
 from gwi.sums import RowSums, row_sums
 from gwi.training import train
-from gwi.trees import plain_trees
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def estimator_learner(estimator: Any, task: Task, *, name: str) -> Trained:
             model.fit(x, target)
         else:
             model.fit(x, target, sample_weight=weight)
-        return OriginalRowsMean(FixedMean(plain_trees(model) or model), task.scales)
+        return OriginalRowsMean(FixedMean(plain_predictor(model) or model), task.scales)
 
     return _by_folds(fitted, task, name, start)
 

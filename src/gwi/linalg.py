@@ -157,7 +157,7 @@ def log_determinant(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J"]:
 
 
 def positive_semidefinite_factor(
-    matrix: Float[Tensor, "*J n n"], *, tolerance: float | None = None, name: str = "matrix"
+    matrix: Float[Tensor, "*J n n"], *, tolerance: float | None = None, slack: float | None = None, name: str = "matrix"
 ) -> Float[Tensor, "*J n n"]:
     """A factor B with B Bᵀ equal to a positive semi-definite matrix that may be singular, or zero.
 
@@ -166,7 +166,8 @@ def positive_semidefinite_factor(
 
     Args:
         matrix: symmetric; the zero matrix is allowed.
-        tolerance: eigenvalues below minus this are an error, below plus this are zero; n · eps · largest unless given.
+        tolerance: eigenvalues below it are zero; n · eps · largest unless given.
+        slack: eigenvalues below minus this are an error; ten times the tolerance unless given.
         name: how an error message calls the matrix.
     """
     if not torch.isfinite(matrix).all():
@@ -174,7 +175,7 @@ def positive_semidefinite_factor(
     eigenvalues, eigenvectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
     largest = eigenvalues.abs().amax(-1, keepdim=True)
     floor = matrix.shape[-1] * torch.finfo(matrix.dtype).eps * largest if tolerance is None else tolerance
-    if (eigenvalues < -10 * floor).any():
+    if (eigenvalues < -(10 * floor if slack is None else slack)).any():
         raise NotPositiveDefiniteError(
             f"{_describe(matrix, name)} has eigenvalue {eigenvalues.min().item():.3g} but must be positive "
             "semi-definite. Pass a covariance, for example B @ B.mT."

@@ -49,8 +49,10 @@ class KernelMean(nn.Module):
         self.prior_kernel = prior_kernel
         # Shared with a SparsePosteriorKernel when its parameter is passed, so that both learn one Z.
         shared = isinstance(inducing_points, nn.Parameter)
-        self.inducing_points = inducing_points if shared else nn.Parameter(inducing_points.detach().clone(), requires_grad=False)
-        self.whitened_coefficients = nn.Parameter(whitened_coefficients.detach().clone())
+        in_order = torch.contiguous_format
+        own = inducing_points.detach().clone(memory_format=in_order)
+        self.inducing_points = inducing_points if shared else nn.Parameter(own, requires_grad=False)
+        self.whitened_coefficients = nn.Parameter(whitened_coefficients.detach().clone(memory_format=in_order))
         self.prior_mean = prior_mean
         self.jitter = jitter
 

@@ -25,9 +25,9 @@ from gwi.learners import (
     network_learner,
 )
 from gwi.means import ConvexMean, FixedMean, ModuleMean, SumMean
+from gwi.predictors import plain_predictor
 from gwi.prior import PriorFit
 from gwi.scaling import RescaledMean
-from gwi.trees import plain_trees
 
 # Below so many rows "auto" is the exact GP alone.
 FEW_ROWS = 250
@@ -86,7 +86,7 @@ def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], f
             check_is_fitted(item)
         except NotFittedError:
             return estimator_learner(item, task, name=name)
-        return _frozen(FixedMean(plain_trees(item) or item), f"the fitted {name}", task, name)
+        return _frozen(FixedMean(plain_predictor(item) or item), f"the fitted {name}", task, name)
     if callable(item):
         return _frozen(FixedMean(item), "a function", task, name)
     raise ValueError(

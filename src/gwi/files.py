@@ -1,0 +1,114 @@
+"""Model files: a safetensors file whose header carries a JSON document and the SHA-256 of the whole file.
+
+Any safetensors reader opens them. The digest is taken with its own 64 places set to zero, so it covers every other byte, and
+nothing in a file is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+FORMAT = "gwi"
+VERSION = 1
+_BLANK = "0" * 64
+
+
+class ModelFileError(ValueError):
+    """A file that is no model file, or is damaged, or is of a later version."""
+
+
+def to_bytes(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
+    """A model file's content."""
+    text = json.dumps(document, allow_nan=False, ensure_ascii=True, sort_keys=True)
+    metadata = {"format": FORMAT, "version": str(VERSION), "document": text, "sha256": _BLANK}
+    data = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
+    start = _digest_start(data, _BLANK)
+    return data[:start] + hashlib.sha256(data).hexdigest().encode() + data[start + 64 :]
+
+
+def from_bytes(data: bytes, name: str = "The file") -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The document and tensors of a model file.
+
+    Raises:
+        ModelFileError: when it is no model file, of a later version, truncated or altered.
+    """
+    metadata = _metadata(data)
+    if metadata is None or metadata.get("format") != FORMAT:
+        raise ModelFileError(f"{name} is not a gwi model file, or its beginning is damaged; save the model again.")
+    version = metadata.get("version", "")
+    if not version.isdecimal() or int(version) > VERSION:
+        raise ModelFileError(
+            f"{name} has the file format {version[:20]}; this version of gwi reads up to {VERSION}: upgrade gwi to open it."
+        )
+    digest = metadata.get("sha256", "")
+    start = _digest_start(data, digest) if len(digest) == 64 and digest.isascii() else -1
+    blank = data[:start] + _BLANK.encode() + data[start + 64 :]
+    if start < 0 or hashlib.sha256(blank).hexdigest() != digest:
+        raise ModelFileError(f"{name} was altered or cut off after it was saved (its checksum does not match); save it again.")
+    try:
+        document = json.loads(metadata["document"])
+        tensors = load_tensors(data)
+    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError, RuntimeError) as error:
+        raise ModelFileError(f"{name} has the right checksum but no readable content ({type(error).__name__}).") from error
+    if not isinstance(document, dict) or not all(_is_sound(value) for value in tensors.values()):
+        raise ModelFileError(f"{name} has the right checksum but holds values that no model has, such as NaN.")
+    return document, tensors
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write all of it or nothing: into a new file beside, which then takes the name."""
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; give the name of a file in it, for example {target / 'model.gwi'}.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"The folder {target.parent} does not exist; create it first.")
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return target
+
+
+def _metadata(data: bytes) -> dict[str, str] | None:
+    """The string-to-string part of a safetensors header; None when there is none."""
+    if len(data) < 8:
+        return None
+    (size,) = struct.unpack("<Q", data[:8])
+    if size > len(data) - 8:
+        return None
+    try:
+        header = json.loads(data[8 : 8 + size])
+        metadata = header["__metadata__"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        return None
+    return metadata
+
+
+def _digest_start(data: bytes, digest: str) -> int:
+    """Where the digest's 64 characters are, −1 when they are not in the header."""
+    place = data.find(f'"sha256":"{digest}"'.encode())
+    return -1 if place < 0 else place + len('"sha256":"')
+
+
+def _is_sound(value: Tensor) -> bool:
+    return not value.is_floating_point() or bool(torch.isfinite(value).all())
