@@ -309,3 +309,106 @@ def test_summary_reads_well(fitted):
     assert "120 rows, 120 inducing points" in text
     assert "svgp" in text
     assert "unseen NLL" in text
+
+
+def test_tensors_in_give_tensors_out(fitted):
+    x, y = wave(20, seed=1)
+    rows = torch.from_numpy(x)
+    mean, std = fitted.predict(rows, return_std=True)
+    assert isinstance(mean, torch.Tensor)
+    np.testing.assert_array_equal(std.numpy(), fitted.predict(x, return_std=True)[1])
+    assert fitted.predict_interval(rows.float()).dtype == torch.float32
+    assert isinstance(fitted.decompose(rows).epistemic, torch.Tensor)
+    assert isinstance(fitted.ood_score(rows), torch.Tensor)
+    from_tensors = GWIRegressor(random_state=0).fit(torch.from_numpy(wave()[0]), torch.from_numpy(wave()[1]))
+    np.testing.assert_array_equal(from_tensors.predict(x), fitted.predict(x))
+    assert fitted.nll(rows, torch.from_numpy(y)) == fitted.nll(x, y)
+
+
+def test_the_posterior_takes_batches_and_gradients(fitted):
+    x = torch.linspace(-3, 3, 12, dtype=torch.float64).reshape(2, 3, 2, 1).requires_grad_()
+    law = fitted.posterior(x)
+    assert law.mean.shape == (2, 3, 2)
+    assert law.covariance_matrix.shape == (2, 3, 2, 2)
+    np.testing.assert_allclose(law.mean.detach().reshape(-1), fitted.predict(x.detach().reshape(-1, 1).numpy()))
+    np.testing.assert_allclose(
+        law.variance.detach().reshape(-1), fitted.decompose(x.detach().reshape(-1, 1).numpy()).epistemic, rtol=1e-6, atol=1e-9
+    )
+    (slope,) = torch.autograd.grad(law.mean.sum(), x)
+    step = 1e-5
+    difference = (fitted.posterior(x.detach() + step).mean - fitted.posterior(x.detach() - step).mean) / (2 * step)
+    np.testing.assert_allclose(slope[..., 0], difference, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mean_without_gradients_is_refused_where_gradients_are_wanted():
+    model = GWIRegressor(HistGradientBoostingRegressor(min_samples_leaf=5), random_state=0).fit(*wave())
+    rows = torch.zeros(2, 1, dtype=torch.float64)
+    assert model.posterior(rows).mean.shape == (2,)
+    with pytest.raises(ValueError, match="svgp-all"):
+        model.posterior(rows.requires_grad_())
+
+
+def test_inducing_points_may_be_given_in_the_units_of_the_rows():
+    x, y = wave()
+    z = np.linspace(-3, 3, 9)[:, None]
+    model = GWIRegressor("svgp", inducing_points=z, random_state=0).fit(x, y)
+    found = model.posterior_.kernel.inducing_points.numpy() * x.std(0) + x.mean(0)
+    np.testing.assert_allclose(found, z, atol=1e-9)
+    with pytest.raises(ValueError, match="1 columns"):
+        GWIRegressor(inducing_points=np.zeros((3, 2))).fit(x, y)
+
+
+def test_networks_train_in_the_precision_asked_for():
+    model = GWIRegressor("network", dtype="float64", random_state=0).fit(*wave(60))
+    assert {p.dtype for p in model.posterior_.mean.parameters()} == {torch.float64}
+    with pytest.raises(ValueError, match="dtype is"):
+        GWIRegressor(dtype="int8").fit(*wave(60))
+
+
+@pytest.mark.parametrize("mean", ["svgp", LinearRegression()], ids=["kernel mean", "line"])
+@pytest.mark.parametrize("num_inducing", ["auto", 15])
+def test_update_takes_new_rows_into_noise_and_covariance(mean, num_inducing):
+    x, y = wave(100)
+    model = GWIRegressor(mean, num_inducing=num_inducing, random_state=0).fit(x, y)
+    far = np.linspace(5, 6, 30)[:, None]
+    values = model.predict(far) + 40 * np.random.default_rng(0).standard_normal(30)
+    before = model.decompose(np.concatenate([x, far]))
+    model.update(far, values)
+    after = model.decompose(np.concatenate([x, far]))
+    assert model.summary_.num_rows == 130
+    assert after.aleatoric.mean() > 2 * before.aleatoric.mean()
+    if num_inducing == "auto":
+        assert model.summary_.num_inducing == 130
+        assert after.epistemic[100:].mean() < before.epistemic[100:].mean()
+
+
+def test_an_updated_kernel_mean_is_the_one_fitted_to_all_rows():
+    x, y = wave(100)
+    model = GWIRegressor("svgp-all", tempering=None, random_state=0).fit(x[:80], y[:80]).update(x[80:], y[80:])
+    scales, learned = model.model_.scales, model._learned
+    rows, targets = scales.rows(x, "cpu"), (y - scales.y_centre) / scales.y_scale
+    with torch.no_grad():
+        k = learned.prior.kernel(rows).to_dense() + learned.prior.noise_variance * torch.eye(100)
+        wanted = learned.prior.kernel(rows).to_dense() @ torch.linalg.solve(k, torch.from_numpy(targets))
+    np.testing.assert_allclose(model.predict(x), wanted.numpy() * scales.y_scale + scales.y_centre, rtol=1e-5)
+
+
+def test_update_after_validation_judges_new_rows_by_what_was_known_before():
+    x, y = wave(200)
+    line = LinearRegression().fit(x, y)
+    model = GWIRegressor(line, random_state=0).fit(x[:80], y[:80], validation=(x[80:120], y[80:120]))
+    before = model.decompose(x[120:]).epistemic
+    model.update(x[120:160], y[120:160]).update(x[160:], y[160:])
+    late = model._learned.late_variance[0].numpy() * model.model_.scales.y_scale**2
+    np.testing.assert_allclose(late[:40], before[:40], rtol=1e-6)
+    assert model.decompose(x[120:]).epistemic.mean() < before.mean()
+    with pytest.raises(ValueError, match="1 target"):
+        model.update(x, np.column_stack([y, y]))
+
+
+def test_progress_is_shown_on_the_error_stream_and_the_summary_printed(capsys):
+    GWIRegressor("network", verbose=1, random_state=0).fit(*wave(60))
+    printed = capsys.readouterr()
+    assert "60 rows" in printed.out
+    assert "network" in printed.err
+    assert "covariance and noise" in printed.err

@@ -1,0 +1,113 @@
+"""What each part of the estimator does: the same means with every covariance, tempered or not, and both kernel fits.
+
+    python -m benchmarks.ablation [--sets boston concrete power] [--within]
+
+writes results/ablation.csv: test NLL and coverage on standard and gap splits. Means are trained once a split. With --within test
+rows are never touched: splits are made inside the training rows of the first standard split, which is how defaults were chosen;
+that record is results/ablation_within.csv. A run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import norm
+
+from benchmarks.records import append, read
+from gwi import GWIRegressor
+from gwi.calibration import choose_noise
+from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
+from gwi.fitting import Learned, assemble
+from gwi.noise import noise_features
+from gwi.scaling import Array
+from gwi.tempering import tempering_factor
+
+COVARIANCES: dict[str, dict[str, Any]] = {
+    "S = 0": {"covariance": "zero"},
+    "W₂², β = 1": {"divergence_weight": 1.0},
+    "W₂², β_match": {},
+    "W₂², β_match, kernel on residuals": {"kernel_fit": "residuals"},
+    "Titsias": {"covariance": "titsias"},
+}
+NUM_STANDARD = {"boston": 5, "concrete": 5, "power": 3}
+MAX_GAPS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", default=list(NUM_STANDARD))
+    parser.add_argument("--within", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    name = "ablation_within" if arguments.within else "ablation"
+    done = {(record["set"], record["split"]) for record in read(name)}
+    for table in arguments.sets:
+        features, targets = load_uci(table)
+        for split in splits(table, features, arguments.within):
+            if (table, split.name) not in done:
+                records = list(measure(features.numpy(), targets[0].numpy(), split))
+                append(name, [{"set": table, "split": split.name} | record for record in records])
+                print(table, split.name, "done", flush=True)
+
+
+def splits(table: UCIName, features: torch.Tensor, within: bool) -> list[Split]:
+    """Those of the record."""
+    if not within:
+        return [*standard_splits(len(features), NUM_STANDARD[table]), *gap_splits(features)[:MAX_GAPS]]
+    rows = standard_splits(len(features), 1)[0].train
+    inner = [*standard_splits(len(rows), 2), *gap_splits(features[rows])[:3]]
+    return [replace(split, train=rows[split.train], test=rows[split.test]) for split in inner]
+
+
+def measure(x: Array, y: Array, split: Split) -> Iterator[dict[str, Any]]:
+    """Every variant on one split."""
+    train, test = split.train.numpy(), split.test.numpy()
+    base = GWIRegressor(random_state=0).fit(x[train], y[train])
+    learned = base._learned
+    assert learned is not None
+    for label, options in COVARIANCES.items():
+        for tempering in (None, "auto"):
+            model, _ = assemble(learned, tempering=tempering, **options)
+            mean, std = model.law(x[test])
+            yield scores(label, tempering, y[test], mean[0], std[0])
+    for tempering in (None, "auto"):
+        mean, std = without_covariance(learned, x[test], tempering)
+        yield scores("none", tempering, y[test], mean, std)
+
+
+def without_covariance(learned: Learned, x: Array, tempering: str | None) -> tuple[Array, Array]:
+    """Mean and standard deviation when r is zero everywhere and the noise is fitted to that."""
+    residuals = learned.y_judge - learned.judged
+    features = noise_features(learned.task.x_judge, learned.judged)
+    nothing = torch.zeros_like(residuals[0])
+    noise = choose_noise(residuals[0], nothing, features, learned.judge_weight, "auto").noise
+    factor = float(tempering_factor(residuals[0], noise(features), learned.judge_weight)) if tempering else 1.0
+    scales = learned.task.scales
+    with torch.no_grad():
+        rows = scales.rows(x, "cpu")
+        mean = torch.einsum("jk,kjn->jn", learned.mixing, torch.stack([member.mean(rows) for member in learned.members]))
+        std = (noise(noise_features(rows, mean)) * factor).sqrt()
+    return mean[0].numpy() * scales.y_scale[0] + scales.y_centre[0], std.numpy() * scales.y_scale[0]
+
+
+def scores(label: str, tempering: str | None, y: Array, mean: Array, std: Array) -> dict[str, Any]:
+    """One record."""
+    return {
+        "covariance": label,
+        "tempered": int(tempering is not None),
+        "nll": float(-norm.logpdf(y, mean, std).mean()),
+        "median_nll": float(np.median(-norm.logpdf(y, mean, std))),
+        "rmse": math.sqrt(float(np.square(y - mean).mean())),
+        "coverage_95": float((np.abs(y - mean) <= norm.ppf(0.975) * std).mean()),
+        "mean_std": float(std.mean()),
+    }
+
+
+if __name__ == "__main__":
+    main()
