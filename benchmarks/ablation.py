@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm
 
 from benchmarks.records import append, read
 from gwi import GWIRegressor
@@ -26,6 +25,7 @@ from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
 from gwi.fitting import Learned, assemble
 from gwi.noise import noise_features
 from gwi.scaling import Array
+from gwi.tails import log_density, quantile
 from gwi.tempering import tempering_factor
 
 COVARIANCES: dict[str, dict[str, Any]] = {
@@ -73,12 +73,14 @@ def measure(x: Array, y: Array, split: Split) -> Iterator[dict[str, Any]]:
     assert learned is not None
     for label, options in COVARIANCES.items():
         for tempering in (None, "auto"):
-            model, _ = assemble(learned, tempering=tempering, **options)
+            model, _ = assemble(learned, tempering=tempering, tails="normal", **options)
             mean, std = model.law(x[test])
             yield scores(label, tempering, y[test], mean[0], std[0])
     for tempering in (None, "auto"):
         mean, std = without_covariance(learned, x[test], tempering)
         yield scores("none", tempering, y[test], mean, std)
+    mean, std = base.model_.law(x[test])
+    yield scores("the default", "auto", y[test], mean[0], std[0], float(base.model_.degrees_of_freedom[0]))
 
 
 def without_covariance(learned: Learned, x: Array, tempering: str | None) -> tuple[Array, Array]:
@@ -96,15 +98,18 @@ def without_covariance(learned: Learned, x: Array, tempering: str | None) -> tup
     return mean[0].numpy() * scales.y_scale[0] + scales.y_centre[0], std.numpy() * scales.y_scale[0]
 
 
-def scores(label: str, tempering: str | None, y: Array, mean: Array, std: Array) -> dict[str, Any]:
+def scores(
+    label: str, tempering: str | None, y: Array, mean: Array, std: Array, degrees_of_freedom: float = math.inf
+) -> dict[str, Any]:
     """One record."""
+    nll = np.log(std) - log_density((y - mean) / std, degrees_of_freedom)
     return {
         "covariance": label,
         "tempered": int(tempering is not None),
-        "nll": float(-norm.logpdf(y, mean, std).mean()),
-        "median_nll": float(np.median(-norm.logpdf(y, mean, std))),
+        "nll": float(nll.mean()),
+        "median_nll": float(np.median(nll)),
         "rmse": math.sqrt(float(np.square(y - mean).mean())),
-        "coverage_95": float((np.abs(y - mean) <= norm.ppf(0.975) * std).mean()),
+        "coverage_95": float((np.abs(y - mean) <= quantile(np.array(0.975), degrees_of_freedom) * std).mean()),
         "mean_std": float(std.mean()),
     }
 

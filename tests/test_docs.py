@@ -51,7 +51,7 @@ PAPER_LABELS = [
 LAYERS = [
     {"linalg"},
     {"measures", "lbfgs", "networks", "datasets", "scaling", "trees", "progress", "files"},
-    {"kernels", "predictors", "codec"},
+    {"kernels", "predictors", "codec", "tails"},
     {"sums"},
     {"means"},
     {"divergences", "likelihoods"},

@@ -58,6 +58,8 @@ def encode_model(model: RegressionModel) -> tuple[Node, dict[str, Tensor]]:
             {name: w.put(f"noise.{i}.{name}", getattr(noise, name)) for name in _NOISE} for i, noise in enumerate(model.noises)
         ],
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
+        # JSON has no infinity, and tensors of a file are finite.
+        "degrees_of_freedom": [None if math.isinf(degrees) else float(degrees) for degrees in model.degrees_of_freedom],
         "scores": w.put("scores", model.scores),
     }
     document["kernels"] = [encode_kernel(kernel, w, f"kernel.{i}") for i, kernel in enumerate(w.kernels)]
@@ -102,11 +104,13 @@ def decode_model(
             noises=noises,
             scales=r.scales,
             tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
+            degrees_of_freedom=np.array([math.inf if d is None else float(d) for d in document["degrees_of_freedom"]]),
             scores=r.get(document["scores"], 2),
         )
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
-        if num_outputs < 1 or {len(noises), len(model.tempering_factor), len(model.scores)} != {num_outputs}:
+        per_target = (noises, model.tempering_factor, model.degrees_of_freedom, model.scores)
+        if num_outputs < 1 or {len(part) for part in per_target} != {num_outputs} or not (model.degrees_of_freedom > 2).all():
             raise ValueError("the parts have different numbers of targets")
         # One prediction, so that parts that do not fit together show now and not later.
         row = np.zeros((1, num_features)) + r.scales.x_centre
@@ -122,7 +126,8 @@ def decode_model(
 def encode_summary(summary: Summary) -> Node:
     """A summary for JSON, which has no infinity."""
     node = asdict(summary)
-    node["noise"] = [None if penalty == math.inf else penalty for penalty in summary.noise]
+    for key in ("noise", "degrees_of_freedom"):
+        node[key] = [None if value == math.inf else value for value in node[key]]
     return node
 
 
@@ -135,8 +140,9 @@ def decode_summary(node: Node) -> Summary:
     try:
         members = tuple(Member(**(part | {"weights": tuple(part["weights"])})) for part in node["members"])
         lists = {key: tuple(node[key]) for key in ("divergence_weight", "tempering", "unseen_nll")}
-        noise = tuple(math.inf if penalty is None else penalty for penalty in node["noise"])
-        summary = Summary(**(node | lists | {"members": members, "noise": noise}))
+        for key in ("noise", "degrees_of_freedom"):
+            lists[key] = tuple(math.inf if value is None else value for value in node[key])
+        summary = Summary(**(node | lists | {"members": members}))
         str(summary)
     except (LookupError, TypeError, ValueError) as error:
         raise ModelFileError(f"The summary in the file is none ({error}); save the model again.") from error

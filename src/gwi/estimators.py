@@ -14,7 +14,6 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
-from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -23,7 +22,7 @@ from torch import Tensor
 from gwi.calibration import CovarianceName, NoiseName, named_kernel
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
-from gwi.fitting import Learned, assemble, extended, learn_means
+from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
@@ -68,6 +67,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         divergence_weight: β; ``"auto"`` is the matched weight, 1.0 the paper's. For standardised targets.
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on unseen rows.
         tempering: ``"auto"``, a factor on the predictive variance, or None.
+        tails: ``"normal"``, or ``"auto"`` for Student's t where unseen rows ask for it.
         conformal: take intervals from the quantiles of unseen residuals rather than from the normal distribution.
         max_time: seconds to aim for; chooses the plan before fitting and interrupts nothing.
         device: where tensors live.
@@ -94,6 +94,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         divergence_weight: float | Literal["auto"] = "auto",
         noise: NoiseName = "auto",
         tempering: float | Literal["auto"] | None = "auto",
+        tails: TailsName = "auto",
         conformal: bool = False,
         max_time: float | None = None,
         device: str | torch.device = "cpu",
@@ -111,6 +112,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.divergence_weight = divergence_weight
         self.noise = noise
         self.tempering = tempering
+        self.tails = tails
         self.conformal = conformal
         self.max_time = max_time
         self.device = device
@@ -186,6 +188,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             divergence_weight=self.divergence_weight,
             noise=self.noise,
             tempering=self.tempering,
+            tails=self.tails,
             kernel_fit=self.kernel_fit,
         )
         self.summary_ = replace(summary, seconds=time.perf_counter() - start)
@@ -268,8 +271,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or ((levels <= 0) | (levels >= 1)).any():
             raise ValueError(f"quantiles lie strictly between 0 and 1; got {quantiles}.")
-        mean, std = self.model_.law(self._rows(X))
-        return self._shaped(mean[..., None] + std[..., None] * norm.ppf(levels), X)
+        return self._shaped(self.model_.quantiles(self._rows(X), levels), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> Any:
         """The central interval that holds y with this probability; the last axis is (lower, upper)."""
@@ -284,19 +286,13 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint draws of y at the rows: (N, n_samples), or (N, J, n_samples) for J targets."""
         rows = self._rows(X)
-        rng = check_random_state(random_state)
-        draws = []
-        for mean, covariance in zip(self.model_.mean(rows), self.model_.covariance(rows), strict=True):
-            values, vectors = np.linalg.eigh(covariance)
-            root = vectors * np.sqrt(np.maximum(values, 0))
-            draws.append(mean[:, None] + root @ rng.standard_normal((len(mean), n_samples)))
-        return self._shaped(np.stack(draws), X)
+        return self._shaped(self.model_.sample(rows, n_samples, check_random_state(random_state)), X)
 
     def nll(self, X: Any, y: Any) -> float:
         """Mean negative log density of y, in its own units, summed over targets."""
-        mean, std = self.model_.law(self._rows(X))
-        targets = np.asarray(_array(y), dtype=np.float64).reshape(mean.shape[1], -1).T
-        return float(-norm.logpdf(targets, mean, std).sum(0).mean())
+        rows = self._rows(X)
+        targets = np.asarray(_array(y), dtype=np.float64).reshape(len(rows), -1).T
+        return float(-self.model_.log_density(rows, targets).sum(0).mean())
 
     def decompose(self, X: Any) -> Decomposition:
         """Epistemic, aleatoric and total variance of y."""

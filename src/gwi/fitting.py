@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
@@ -19,17 +20,18 @@ from gwi.calibration import CovarianceName, NoiseName, calibrate, choose_prior, 
 from gwi.inducing import Method
 from gwi.kernels import SparsePosteriorKernel
 from gwi.learners import Task, Trained, kernel_learner
-from gwi.linalg import LOG_TWO_PI
 from gwi.means import KernelMean
 from gwi.measures import GaussianMeasure
 from gwi.model import Member, RegressionModel, Summary
 from gwi.noise import noise_features
 from gwi.prior import PriorFit
 from gwi.selection import convex_weights, learn, name_of, stack
-from gwi.tempering import tempering_factor
+from gwi.tails import DEGREES, choose_tails, log_density
 
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point.
 MEAN_BASIS = 1000
+
+TailsName = Literal["auto", "normal"]
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def assemble(
     divergence_weight: float | Literal["auto"] = "auto",
     noise: NoiseName = "auto",
     tempering: float | Literal["auto"] | None = "auto",
+    tails: TailsName = "auto",
     kernel_fit: Literal["targets", "residuals"] = "targets",
 ) -> tuple[RegressionModel, Summary]:
     """Covariance, noise and tempering for the means as they are; seconds in the summary are left to the caller."""
@@ -166,15 +169,20 @@ def assemble(
     s = torch.stack([part.whitened_covariance for part, _ in found])
     mean = stack([member.mean for member in learned.members], learned.mixing)
     variance = torch.stack([part.variance + fit.noise(features) for part, fit in found])
-    factor = torch.full_like(variance[:, 0], 1.0 if tempering is None or tempering == "auto" else float(tempering))
-    if tempering == "auto":
-        factor = tempering_factor(residuals, variance, weight).clamp_min(1e-6)
-    tempered = variance * factor[:, None]
+    fixed = None if tempering == "auto" else 1.0 if tempering is None else float(tempering)
+    if tails not in ("auto", "normal"):
+        raise ValueError(f'tails is "auto" or "normal"; got {tails!r}.')
+    degrees = DEGREES if tails == "auto" else ()
+    z_scores = (residuals / variance.sqrt()).cpu().numpy()
+    shapes = [choose_tails(row, weight.cpu().numpy(), factor=fixed, degrees=degrees) for row in z_scores]
+    factor = np.array([shape.factor for shape in shapes])
+    tempered = variance * variance.new_tensor(factor)[:, None]
     model = RegressionModel(
         posterior=GaussianMeasure(mean, SparsePosteriorKernel(prior.kernel, z, s)).requires_grad_(False).eval(),
         noises=tuple(fit.noise for _, fit in found),
         scales=task.scales,
-        tempering_factor=factor.cpu().numpy(),
+        tempering_factor=factor,
+        degrees_of_freedom=np.array([shape.degrees_of_freedom for shape in shapes]),
         scores=(residuals.abs() / tempered.sqrt()).sort(-1).values,
     )
     summary = Summary(
@@ -188,16 +196,22 @@ def assemble(
         divergence_weight=tuple(part.divergence_weight for part, _ in found),
         noise=tuple(fit.penalty for _, fit in found),
         tempering=tuple(factor.tolist()),
-        unseen_nll=(average_nll(residuals, variance, weight), average_nll(residuals, tempered, weight)),
+        degrees_of_freedom=tuple(shape.degrees_of_freedom for shape in shapes),
+        unseen_nll=(
+            average_nll(residuals, variance, weight, [math.inf] * len(shapes)),
+            average_nll(residuals, tempered, weight, [shape.degrees_of_freedom for shape in shapes]),
+        ),
         seconds=math.nan,
     )
     return model, summary
 
 
-def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor) -> float:
-    """The weighted mean NLL of N(0, variance) at the residuals."""
-    value = (LOG_TWO_PI + variance.log() + residuals.square() / variance) / 2
-    return float((value * weight).mean())
+def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor, degrees_of_freedom: Sequence[float]) -> float:
+    """The weighted mean NLL of the residuals under laws with this variance, summed over targets."""
+    std, w = variance.sqrt().cpu().numpy(), weight.cpu().numpy()
+    z = residuals.cpu().numpy() / std
+    nll = [np.log(s) - log_density(row, degrees) for row, s, degrees in zip(z, std, degrees_of_freedom, strict=True)]
+    return float(np.sum([np.average(row, weights=w) for row in nll]))
 
 
 def _bases(posterior: GaussianMeasure) -> list[Tensor]:

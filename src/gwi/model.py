@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.stats import norm
 from torch import Tensor
 
 from gwi.means import FixedMean
@@ -16,6 +17,7 @@ from gwi.measures import GaussianMeasure, kernel_variance
 from gwi.noise import LogLinearNoise, noise_features
 from gwi.prepared import PreparedPosterior
 from gwi.scaling import Array, Scales
+from gwi.tails import log_density, quantile
 
 # Rows held at a time: with a thousand inducing points a chunk takes 32 MB a matrix.
 CHUNK_SIZE = 4096
@@ -30,6 +32,7 @@ class RegressionModel:
         noises: σ² of each target, standardised.
         scales: between standardised values and the user's own.
         tempering_factor: α_T of each target.
+        degrees_of_freedom: of the predictive law of each target, Student's t; infinity is the normal law.
         scores: |y − m|/sd of rows the mean had not seen, in ascending order, for conformal intervals.
         prepared: Q ready for many predictions.
     """
@@ -38,6 +41,7 @@ class RegressionModel:
     noises: tuple[LogLinearNoise, ...]
     scales: Scales
     tempering_factor: Array
+    degrees_of_freedom: Array
     scores: Float[Tensor, "J V"]
     prepared: PreparedPosterior = field(init=False, repr=False)
 
@@ -75,6 +79,32 @@ class RegressionModel:
         mean, variance, noise = self.marginals(X, chunk_size)
         std = np.sqrt((variance + noise) * self.tempering_factor[:, None])
         return mean * self.scales.y_scale[:, None] + self.scales.y_centre[:, None], std * self.scales.y_scale[:, None]
+
+    def quantiles(self, X: Array, levels: Float[Array, " Q"]) -> Float[Array, "J N Q"]:
+        """Quantiles of y in its own units."""
+        mean, std = self.law(X)
+        unit = np.stack([quantile(levels, degrees) for degrees in self.degrees_of_freedom])
+        return mean[..., None] + std[..., None] * unit[:, None, :]
+
+    def log_density(self, X: Array, y: Float[Array, "J N"]) -> Float[Array, "J N"]:
+        """log p(y | x) of each target in its own units."""
+        mean, std = self.law(X)
+        z = (y - mean) / std
+        return np.stack([log_density(row, degrees) for row, degrees in zip(z, self.degrees_of_freedom, strict=True)]) - np.log(
+            std
+        )
+
+    def sample(self, X: Array, count: int, rng: np.random.RandomState) -> Float[Array, "J N S"]:
+        """Joint draws of y: each row's law is `log_density`'s, the dependence between rows that of the Gaussian measure."""
+        mean, std = self.law(X)
+        draws = []
+        for j, covariance in enumerate(self.covariance(X)):
+            values, vectors = np.linalg.eigh(covariance)
+            z = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.standard_normal((len(X), count)) / std[j][:, None]
+            if np.isfinite(self.degrees_of_freedom[j]):
+                z = quantile(norm.cdf(z), self.degrees_of_freedom[j])
+            draws.append(mean[j][:, None] + std[j][:, None] * z)
+        return np.stack(draws)
 
     @torch.no_grad()
     def covariance(self, X: Array) -> Float[Array, "J N N"]:
@@ -131,6 +161,7 @@ class Summary:
         divergence_weight: β of each target.
         noise: penalty of the noise model of each target; infinity is constant noise.
         tempering: α_T of each target.
+        degrees_of_freedom: of each target's predictive law, Student's t; infinity is the normal law.
         unseen_nll: NLL on rows the mean had not seen, before and after tempering, standardised targets.
         seconds: of the whole fit.
         note: what else a reader should know.
@@ -143,6 +174,7 @@ class Summary:
     divergence_weight: tuple[float, ...]
     noise: tuple[float, ...]
     tempering: tuple[float, ...]
+    degrees_of_freedom: tuple[float, ...]
     unseen_nll: tuple[float, float]
     seconds: float
     note: str = ""
@@ -157,7 +189,8 @@ class Summary:
         kinds = ", ".join("constant" if p == math.inf else "input-dependent" for p in self.noise)
         lines.append(f"  weight of W₂² {', '.join(f'{b:.3g}' for b in self.divergence_weight)}; noise {kinds}")
         factors = ", ".join(f"{a:.3f}" for a in self.tempering)
-        lines.append(f"  unseen NLL {self.unseen_nll[0]:.3f}, tempered by {factors}: {self.unseen_nll[1]:.3f}")
+        tails = ", ".join("normal" if d == math.inf else f"t with {d:g} degrees of freedom" for d in self.degrees_of_freedom)
+        lines.append(f"  unseen NLL {self.unseen_nll[0]:.3f}, tempered by {factors}: {self.unseen_nll[1]:.3f}; tails {tails}")
         if self.note:
             lines.append(f"  {self.note}")
         return "\n".join(lines)
