@@ -171,9 +171,54 @@ def hyper_priors() -> str:
     return table(["set", "σ_f², none", "NLL, none", "steps, none", "σ_f², weak", "NLL, weak", "steps, weak"], rows)
 
 
+def _ablation(name: str) -> str:
+    """One row a covariance, tempered or not; columns are sets by kind of split: mean NLL, and how many rows intervals hold."""
+    records = read(name)
+    columns = list(dict.fromkeys((r["set"], r["split"].split("-")[0]) for r in records))
+    splits = {column: {r["split"] for r in records if (r["set"], r["split"].split("-")[0]) == column} for column in columns}
+    rows = []
+    for label, tempered in dict.fromkeys((r["covariance"], r["tempered"]) for r in records):
+        cells = []
+        for table_name, kind in columns:
+            chosen = [
+                r
+                for r in records
+                if (r["covariance"], r["tempered"], r["set"]) == (label, tempered, table_name) and r["split"].startswith(kind)
+            ]
+            nll, inside = (sum(float(r[c]) for r in chosen) / len(chosen) for c in ("nll", "coverage_95"))
+            cells.append(f"{nll:.2f} ({100 * inside:.0f})")
+        rows.append([label, "yes" if tempered == "1" else "no", *cells])
+    header = [f"{name}, {kind} ({len(splits[name, kind])})" for name, kind in columns]
+    return table(["covariance", "tempered", *header], rows)
+
+
+def ablation() -> str:
+    return _ablation("ablation")
+
+
+def ablation_within() -> str:
+    return _ablation("ablation_within")
+
+
+def speed() -> str:
+    return table(["quantity", "set", "value", "note"], [[r["quantity"], r["set"], r["value"], r["note"]] for r in read("speed")])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     f.__name__: f
-    for f in (coverage, covariance, covariance_summary, robust_max, hostile, convergence, hyper_priors, estimator_coverage)
+    for f in (
+        coverage,
+        covariance,
+        covariance_summary,
+        robust_max,
+        hostile,
+        convergence,
+        hyper_priors,
+        estimator_coverage,
+        ablation,
+        ablation_within,
+        speed,
+    )
 }
 
 

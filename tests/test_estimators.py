@@ -16,9 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gwi import GWIRegressor
+from gwi import GWIRegressor, load
 from gwi.datasets import load_uci
 from gwi.networks import mlp
+from gwi.selection import plan
 
 
 @parametrize_with_checks([GWIRegressor(mean="svgp", noise="constant", random_state=0)])
@@ -412,3 +413,51 @@ def test_progress_is_shown_on_the_error_stream_and_the_summary_printed(capsys):
     assert "60 rows" in printed.out
     assert "network" in printed.err
     assert "covariance and noise" in printed.err
+
+
+def test_max_time_chooses_the_plan_beforehand_and_the_summary_says_so():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 2))
+    y = x[:, 0] + 0.1 * rng.standard_normal(300)
+    quick, again = (GWIRegressor(max_time=5, random_state=0).fit(x, y) for _ in range(2))
+    assert len(quick.summary_.members) < len(plan(300, 2, None).means)
+    assert "planned for 5 s" in str(quick.summary_)
+    np.testing.assert_array_equal(quick.predict(x), again.predict(x))
+
+
+@pytest.mark.parametrize("num_rows", [100, 1000, 10_000, 1_000_000])
+def test_less_time_never_means_more_work(num_rows):
+    seconds = [plan(num_rows, 8, max_time).seconds for max_time in (0.0, 5.0, 20.0, 60.0, 600.0, None)]
+    assert seconds == sorted(seconds)
+    assert "svgp" in plan(num_rows, 8, 0.0).means
+
+
+@pytest.mark.parametrize("mean", ["network", "svgp"])
+def test_the_papers_preset_predicts_says_what_it_did_and_can_be_saved(mean, tmp_path):
+    x, y = wave(150)
+    model = GWIRegressor(mean, preset="paper", max_steps=150, random_state=0).fit(x, y)
+    assert "validation NLL of each M" in str(model.summary_)
+    assert model.summary_.divergence_weight == (1.0,)
+    assert 0 < model.summary_.tempering[0] <= 1
+    new, values = wave(500, seed=3)
+    lower, upper = model.predict_interval(new).T
+    assert np.isfinite(model.nll(new, values))
+    assert (lower < upper).all()
+    loaded = load(model.save(tmp_path / "model.gwi"))
+    np.testing.assert_array_equal(loaded.predict(new, return_std=True), model.predict(new, return_std=True))
+    with pytest.raises(ValueError, match="preset"):
+        model.update(x, y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fitting", "message"),
+    [
+        ({"preset": "other"}, {}, "preset is"),
+        ({"preset": "paper", "mean": "svgp-all"}, {}, "preset is"),
+        ({"preset": "paper"}, {"validation": wave(20)}, "sets its own"),
+        ({"preset": "paper"}, {"sample_weight": np.arange(60.0) + 1}, "sample weights"),
+    ],
+)
+def test_what_the_preset_does_not_take_is_named(arguments, fitting, message):
+    with pytest.raises(ValueError, match=message):
+        GWIRegressor(**arguments).fit(*wave(60), **fitting)

@@ -27,6 +27,8 @@ from gwi.inducing import Method
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
 from gwi.model import differentiable
+from gwi.paper import Kind
+from gwi.presets import paper_preset
 from gwi.progress import Report, progress
 from gwi.scaling import Array, Scales, merge_equal_rows
 from gwi.selection import FEW_ROWS, plan
@@ -69,6 +71,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         tempering: ``"auto"``, a factor on the predictive variance, or None.
         tails: ``"normal"``, or ``"auto"`` for Student's t where unseen rows ask for it.
         conformal: take intervals from the quantiles of unseen residuals rather than from the normal distribution.
+        preset: ``"paper"`` follows the paper's protocol, GWI-net or with ``mean="svgp"`` GWI: SVGP; other choices are not used.
+        max_steps: bound on the gradient steps of the preset for each number of inducing points.
         max_time: seconds to aim for; chooses the plan before fitting and interrupts nothing.
         device: where tensors live.
         dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
@@ -96,6 +100,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         tempering: float | Literal["auto"] | None = "auto",
         tails: TailsName = "auto",
         conformal: bool = False,
+        preset: Literal["paper"] | None = None,
+        max_steps: int | None = None,
         max_time: float | None = None,
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
@@ -114,6 +120,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.tempering = tempering
         self.tails = tails
         self.conformal = conformal
+        self.preset = preset
+        self.max_steps = max_steps
         self.max_time = max_time
         self.device = device
         self.dtype = dtype
@@ -138,11 +146,14 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         self._one_target = y.ndim == 1
         targets = y.reshape(len(y), -1).astype(np.float64)
-        if len(X) < FEW_ROWS and validation is None:
+        if len(X) < FEW_ROWS and validation is None and self.preset is None:
             X, targets, weight = merge_equal_rows(X, targets, weight)
         with progress(self.verbose > 0) as report:
             task, y_judge, judge_weight = self._task(X, targets, weight, validation, report)
-            self._learned: Learned | None = learn_means(
+            self._learned: Learned | None = None
+            if self.preset is not None:
+                return self._fit_preset(task, validation, start)
+            self._learned = learn_means(
                 task,
                 y_judge,
                 judge_weight,
@@ -158,6 +169,18 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             print(self.summary_)
         return self
 
+    def _fit_preset(self, task: Task, validation: Any, start: float) -> GWIRegressor:
+        kinds: dict[Any, Kind] = {"auto": "network", "network": "network", "svgp": "svgp"}
+        if self.preset != "paper" or not isinstance(self.mean, str) or self.mean not in kinds:
+            raise ValueError(f'preset is "paper" with mean="network" or "svgp"; got {self.preset!r} with mean={self.mean!r}.')
+        if validation is not None:
+            raise ValueError('preset="paper" sets its own validation rows apart; leave validation out.')
+        self.model_, summary = paper_preset(task, kinds[self.mean], self.max_steps)
+        self.summary_ = replace(summary, seconds=time.perf_counter() - start)
+        if self.verbose:
+            print(self.summary_)
+        return self
+
     def update(self, X: Any, y: Any) -> GWIRegressor:
         """Take new rows into covariance, noise and tempering without a refit.
 
@@ -168,7 +191,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         if self._learned is None:
             raise ValueError(
-                "A model from a file holds no training rows, so new ones cannot be added to them; refit, or update before saving."
+                "A model from a file or a preset holds no training rows to add new ones to; refit, or update before saving."
             )
         X, y = _array(X), _array(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
@@ -191,7 +214,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             tails=self.tails,
             kernel_fit=self.kernel_fit,
         )
-        self.summary_ = replace(summary, seconds=time.perf_counter() - start)
+        self.summary_ = replace(summary, seconds=time.perf_counter() - start, note=self._note)
 
     @property
     def posterior_(self) -> GaussianMeasure:
@@ -226,8 +249,12 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         return replace(task, x_judge=x_judge), y_judge, torch.ones_like(y_judge[0])
 
     def _means(self, X: Array) -> list[Any]:
+        self._note = ""
         if isinstance(self.mean, str) and self.mean == "auto":
-            return plan(X.shape[0], X.shape[1], self.max_time)
+            chosen_plan = plan(X.shape[0], X.shape[1], self.max_time)
+            if self.max_time is not None:
+                self._note = f"planned for {self.max_time:g} s: about {chosen_plan.seconds:.0f} s on one core"
+            return list(chosen_plan.means)
         chosen = list(self.mean) if isinstance(self.mean, (list, tuple)) else [self.mean]
         if not chosen:
             raise ValueError("mean is an empty list; name at least one mean.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,23 +32,59 @@ from gwi.scaling import RescaledMean
 
 # Below so many rows "auto" is the exact GP alone.
 FEW_ROWS = 250
+# Above so many it leaves trees out: they grow to gigabytes.
+MANY_ROWS = 20_000
 NAMES = ("svgp", "svgp-all", "network", "svgp+network")
 
 
-def plan(num_rows: int, num_features: int, max_time: float | None) -> list[Any]:
-    """The means that ``"auto"`` tries, from the number of rows and the time allowed; decided before anything is fitted.
+@dataclass(frozen=True)
+class Plan:
+    """What ``"auto"`` will do, decided before anything is fitted.
 
-    Few rows: the exact GP alone, judged by folds at no cost. More: a stack of GP, networks, boosting and, while cheap, trees.
+    Attributes:
+        means: in the order in which they are learned.
+        seconds: the estimate for one core, covariance and noise included.
     """
-    if num_rows < FEW_ROWS or (max_time is not None and max_time < 5):
-        return ["svgp"]
+
+    means: tuple[Any, ...]
+    seconds: float
+
+
+def plan(num_rows: int, num_features: int, max_time: float | None) -> Plan:
+    """The means that ``"auto"`` tries, from the size of the table and the time allowed.
+
+    Few rows: the exact GP alone, judged by folds at no cost. More: a stack of GP, networks, boosting and, while cheap, trees;
+    with too little time for all, the members that gain least for their time are left out first, the GP never.
+    """
     boosting = HistGradientBoostingRegressor(
         max_iter=500, learning_rate=0.05, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False
     )
-    if num_rows > 20_000:
-        return ["svgp", "network", boosting]
     trees = ExtraTreesRegressor(300, min_samples_leaf=1, max_features=1.0 if num_features < 10 else 0.6)
-    return ["svgp", "network", boosting, trees]
+    means: list[Any] = ["svgp"]
+    if num_rows >= FEW_ROWS:
+        means += ["network", boosting] if num_rows > MANY_ROWS else ["network", boosting, trees]
+    droppable = [item for item in (trees, "network", boosting) if item in means]
+    seconds = estimated_seconds(means, num_rows, num_features)
+    while max_time is not None and droppable and seconds > max_time:
+        means.remove(droppable.pop(0))
+        seconds = estimated_seconds(means, num_rows, num_features)
+    return Plan(tuple(means), seconds)
+
+
+def estimated_seconds(means: Sequence[Any], num_rows: int, num_features: int) -> float:
+    """What a fit takes on one core of an ordinary machine, to a factor of two; measured in `benchmarks/plan_costs.py`."""
+    n, d = num_rows, num_features
+    cubic = (n / 1500) ** 3
+    exact = n <= 2000
+    prior_and_noise = 0.5 + min(n / 300, 4.0) * (1 + d / 16) + 5e-5 * n + (4.0 * cubic if exact else 1.5)
+    network = 4.0 if n < 600 else 9.0 if n < 3000 else 17.0
+    costs = {
+        "svgp": 3.5 * cubic if exact else 0.5 + 3.5e-4 * n,
+        "network": network + 2e-5 * n,
+        "HistGradientBoostingRegressor": 3.0 + 0.1 * d + 6e-6 * n * d,
+        "ExtraTreesRegressor": 1.0 + 1e-4 * n * math.log2(n + 1) * math.sqrt(d),
+    }
+    return prior_and_noise + sum(costs[name_of(item)] for item in means)
 
 
 def name_of(item: Any) -> str:
