@@ -25,7 +25,7 @@ from gwi.learners import Task, fold_sums, left_out_variance
 from gwi.measures import kernel_variance
 from gwi.noise import NoiseFit, fit_noise
 from gwi.prior import PriorFit, fit_prior
-from gwi.sums import row_sums
+from gwi.sums import RowSums, row_sums
 
 CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
 NoiseName = Literal["auto", "constant", "input-dependent"]
@@ -39,6 +39,15 @@ EXACT_SAMPLE = 600
 # Beyond so many inducing points the collapsed bound costs more than it gives over an exact GP's on a sample.
 MAX_COLLAPSED = 1000
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
+# The share of the evidence at which its fit stops: hundredths of a nat on thousands of rows, less than any prediction can tell.
+EVIDENCE_TOLERANCE = 1e-5
+# β is matched on so many rows: the mean of φφᵀ is then known to a percent.
+MATCHING_ROWS = 10_000
+# Duality gap of the S that is kept, which moves r by half a percent, less than the choice of the points that stand for all rows;
+# and of the one that only serves to find the level of the noise.
+COVARIANCE_TOLERANCE, ROUGH_TOLERANCE = 1e-4, 1e-3
+# Rows held at a time.
+CHUNK_SIZE = 4096
 
 
 def named_kernel(name: str | Kernel, num_features: int) -> Kernel:
@@ -82,9 +91,25 @@ def prior_for(
     """Hyper-parameters by the evidence of y: an exact GP's on a sample when Z is many, else the collapsed bound with this Z."""
     if len(z) >= len(x) or len(z) > MAX_COLLAPSED:
         rows = _sample(x, EXACT_SAMPLE, generator)
-        return fit_prior(kernel, x[rows], y[:, rows], objective="marginal", sample_weight=weight[rows], max_iterations=100)
+        return fit_prior(
+            kernel,
+            x[rows],
+            y[:, rows],
+            objective="marginal",
+            sample_weight=weight[rows],
+            max_iterations=100,
+            tolerance=EVIDENCE_TOLERANCE,
+        )
     rows = _sample(x, SPARSE_SAMPLE, generator)
-    return fit_prior(kernel, x[rows], y[:, rows], inducing_points=z, sample_weight=weight[rows], max_iterations=60)
+    return fit_prior(
+        kernel,
+        x[rows],
+        y[:, rows],
+        inducing_points=z,
+        sample_weight=weight[rows],
+        max_iterations=60,
+        tolerance=EVIDENCE_TOLERANCE,
+    )
 
 
 def _sample(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -113,18 +138,14 @@ def judged_covariance(
     z: Float[Tensor, "M D"],
     noise_variance: float,
     kind: CovarianceName,
-    divergence_weight: float | Literal["auto"],
+    beta: float,
+    tolerance: float,
 ) -> JudgedCovariance:
     """S for all rows, and r at the judging rows from rows other than themselves.
 
     Where Z are training rows, a row's own inducing point would explain it away; r is then taken fold by fold.
     """
     num_rows = len(task.x)
-    beta = (
-        matched_divergence_weight(row_sums(prior.kernel, z, task.x), noise_variance)
-        if divergence_weight == "auto"
-        else float(divergence_weight)
-    )
     if kind == "titsias":
         whole, without = fold_sums(replace(prior, noise_variance=noise_variance), z, task)
         s = titsias_covariance(whole)
@@ -151,8 +172,17 @@ def judged_covariance(
             with torch.enable_grad():
                 s, _ = trained_covariance(problem, 0.01 * torch.eye(len(z), dtype=z.dtype, device=z.device))
         else:
-            s = wasserstein_covariance(problem, tolerance=1e-5, max_iterations=30).whitened_covariance
-    return JudgedCovariance(s, kernel_variance(SparsePosteriorKernel(prior.kernel, z, s), task.x_judge), beta)
+            s = wasserstein_covariance(problem, tolerance=tolerance, max_iterations=30).whitened_covariance
+    r = SparsePosteriorKernel(prior.kernel, z, s)
+    return JudgedCovariance(s, torch.cat([kernel_variance(r, rows) for rows in task.x_judge.split(CHUNK_SIZE)]), beta)
+
+
+@torch.no_grad()
+def matching_sums(task: Task, prior: PriorFit, z: Float[Tensor, "M D"]) -> RowSums:
+    """Σ φφᵀ over all rows, from a sample of them where they are many: all that β_match needs, whatever the noise."""
+    rows = torch.randperm(len(task.x), generator=torch.Generator().manual_seed(0))[:MATCHING_ROWS].to(task.x.device)
+    sums = row_sums(prior.kernel, z, task.x[rows])
+    return replace(sums, num_rows=len(task.x), gram=sums.gram * (len(task.x) / len(rows)))
 
 
 def choose_noise(
@@ -194,11 +224,15 @@ def calibrate(
     `late_variance` is r at the last judging rows from before they were taken in.
     """
     level = prior.noise_variance
-    for _ in range(2):
-        judged = judged_covariance(task, prior, z, level, covariance, divergence_weight)
+    sums = matching_sums(task, prior, z) if divergence_weight == "auto" else None
+    # The first S only serves to find the level of the noise: a rough one and constant noise do.
+    rounds: tuple[tuple[float, NoiseName], ...] = ((ROUGH_TOLERANCE, "constant"), (COVARIANCE_TOLERANCE, noise))
+    for tolerance, kind in rounds:
+        beta = float(divergence_weight) if sums is None else matched_divergence_weight(sums, level)
+        judged = judged_covariance(task, prior, z, level, covariance, beta, tolerance)
         if late_variance is not None:
             seen = len(judged.variance) - len(late_variance)
             judged = replace(judged, variance=torch.cat([judged.variance[:seen], late_variance]))
-        fit = choose_noise(residuals, judged.variance, features, weight, noise)
+        fit = choose_noise(residuals, judged.variance, features, weight, kind)
         level = max(float(fit.noise(features).mean()), math.ulp(0.0))
     return judged, fit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from linear_operator import to_linear_operator
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_random_state
@@ -26,7 +27,7 @@ from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
-from gwi.model import differentiable
+from gwi.model import Decomposition, differentiable
 from gwi.paper import Kind
 from gwi.presets import paper_preset
 from gwi.progress import Report, progress
@@ -35,21 +36,6 @@ from gwi.selection import FEW_ROWS, plan
 from gwi.tempering import conformal_quantile
 
 NUM_FOLDS = 5
-
-
-@dataclass(frozen=True)
-class Decomposition:
-    """Predictive variance by its source, in the target's own units.
-
-    Attributes:
-        epistemic: r, of f: what more data near x would remove.
-        aleatoric: σ², of y given f: what they would not.
-        total: their sum, tempered as in `predict`.
-    """
-
-    epistemic: Any
-    aleatoric: Any
-    total: Any
 
 
 class GWIRegressor(RegressorMixin, BaseEstimator):
@@ -344,7 +330,10 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         if X.shape[-1] != self.n_features_in_:
             raise ValueError(f"The model was fitted to {self.n_features_in_} features; the rows have {X.shape[-1]}.")
         mean, covariance = self.model_.joint(X)
-        return MultivariateNormal(*((mean[..., 0, :], covariance[..., 0, :, :]) if self._one_target else (mean, covariance)))
+        if self._one_target:
+            mean, covariance = mean[..., 0, :], covariance[..., 0, :, :]
+        # As an operator: a plain matrix would be factorised at once, and equal rows have no Cholesky factor.
+        return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def ood_score(self, X: Any) -> Any:
         """How far the variance of f is back to the prior's: 0 at well-known rows, 1 far from all data."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -130,6 +131,21 @@ class RegressionModel:
         mean, covariance = self.prepared.joint(rows)
         scale, centre = rows.new_tensor(s.y_scale)[:, None], rows.new_tensor(s.y_centre)[:, None]
         return mean * scale + centre, covariance * scale[..., None].square()
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Predictive variance by its source, in the target's own units.
+
+    Attributes:
+        epistemic: r, of f: what more data near x would remove.
+        aleatoric: σ², of y given f: what they would not.
+        total: their sum, tempered as in `predict`.
+    """
+
+    epistemic: Any
+    aleatoric: Any
+    total: Any
 
 
 @dataclass(frozen=True)

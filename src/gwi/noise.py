@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from gwi.lbfgs import minimize_lbfgs
 from gwi.linalg import LOG_TWO_PI
 
+# The penalty is chosen on so many rows; the slopes are then fitted to all.
+MAX_CROSS_VALIDATED = 20_000
+
 
 def noise_features(x: Float[Tensor, "N D"], mean: Float[Tensor, "J N"]) -> Float[Tensor, "N F"]:
     """What the noise may depend on: the row, its squares, and the predicted level."""
@@ -93,45 +96,61 @@ def fit_noise(
     """
     num_rows = residuals.shape[0]
     weight = torch.ones_like(residuals) if sample_weight is None else sample_weight / sample_weight.mean()
-    fold = torch.randperm(num_rows, generator=generator).to(residuals.device) % num_folds
-    errors: dict[float, Tensor] = {}
     candidates = (float("inf"), *penalties) if num_rows >= 10 * num_folds else (float("inf"),)
-    for penalty in candidates:
-        nll = torch.empty_like(residuals)
-        for k in range(num_folds if len(candidates) > 1 else 0):
-            inside, outside = fold != k, fold == k
-            noise = _fit(residuals[inside], variance[inside], features[inside], weight[inside], penalty)
-            nll[outside] = _nll(residuals[outside], variance[outside] + noise(features[outside]))
-        errors[penalty] = nll
-    best = candidates[0]
+    best, scores = candidates[0], dict[float, float]()
     if len(candidates) > 1:
-        constant = errors[candidates[0]]
-        contender = min(penalties, key=lambda p: float((errors[p] * weight).mean()))
-        gain = (constant - errors[contender]) * weight
-        if not allow_constant or gain.mean() > gain.std() / num_rows**0.5:
+        order = torch.randperm(num_rows, generator=generator).to(residuals.device)
+        some = order < MAX_CROSS_VALIDATED
+        fold = order[some] % num_folds
+        errors = _cross_validated(residuals[some], variance[some], features[some], weight[some], candidates, fold)
+        scores = {p: float(e.mean()) for p, e in errors.items()}
+        contender = min(penalties, key=lambda p: scores[p])
+        gain = errors[candidates[0]] - errors[contender]
+        if not allow_constant or gain.mean() > gain.std() / len(gain) ** 0.5:
             best = contender
-    scores = {p: float((e * weight).mean()) for p, e in errors.items()} if len(candidates) > 1 else {}
     return NoiseFit(_fit(residuals, variance, features, weight, best), best, scores)
+
+
+def _cross_validated(
+    residuals: Tensor, variance: Tensor, features: Tensor, weight: Tensor, penalties: Sequence[float], fold: Tensor
+) -> dict[float, Tensor]:
+    """The weighted NLL of each row, with each penalty, from rows of the other folds."""
+    errors = {penalty: torch.empty_like(residuals) for penalty in penalties}
+    for k in range(int(fold.max()) + 1):
+        inside, outside = fold != k, fold == k
+        noise = None
+        # From strong to weak, each fit starts where the last one ended.
+        for penalty in sorted(penalties, reverse=True):
+            noise = _fit(residuals[inside], variance[inside], features[inside], weight[inside], penalty, noise)
+            nll = _nll(residuals[outside], variance[outside] + noise(features[outside]))
+            errors[penalty][outside] = nll * weight[outside]
+    return errors
 
 
 def _nll(residuals: Tensor, variance: Tensor) -> Tensor:
     return (LOG_TWO_PI + variance.log() + residuals.square() / variance) / 2
 
 
-def _fit(residuals: Tensor, variance: Tensor, features: Tensor, weight: Tensor, penalty: float) -> LogLinearNoise:
+def _fit(
+    residuals: Tensor, variance: Tensor, features: Tensor, weight: Tensor, penalty: float, start: LogLinearNoise | None = None
+) -> LogLinearNoise:
     centre, scale = features.mean(0), features.std(0, correction=0)
     scale = torch.where(scale > 1e-12, scale, torch.ones_like(scale))
     standardised = ((features - centre) / scale).clamp(-4, 4)
     square = (residuals.square() * weight).mean()
     floor = torch.finfo(residuals.dtype).eps * (square + variance.mean()) + torch.finfo(residuals.dtype).tiny
-    level = (square - (variance * weight).mean()).clamp_min(0.05 * square).clamp_min(floor).log().clone().requires_grad_(True)
-    slopes = features.new_zeros(features.shape[1]).requires_grad_(penalty < float("inf"))
+    level = (square - (variance * weight).mean()).clamp_min(0.05 * square).clamp_min(floor).log()
+    level = (level if start is None else start.log_level).clone().requires_grad_(True)
+    slopes = features.new_zeros(features.shape[1]) if start is None else start.slopes.clone()
+    slopes.requires_grad_(penalty < float("inf"))
 
     def objective() -> Tensor:
-        noise = (level.clamp_min(floor.log()) + (standardised @ slopes).clamp(-8, 4)).exp()
-        value = (_nll(residuals, variance + noise) * weight).sum()
+        log_noise = level.clamp_min(floor.log())
+        if penalty < float("inf"):
+            log_noise = log_noise + (standardised @ slopes).clamp(-8, 4)
+        value = (_nll(residuals, variance + log_noise.exp()) * weight).sum()
         return value + penalty * slopes.square().sum() / 2 if penalty < float("inf") else value
 
     parameters = [level, slopes] if penalty < float("inf") else [level]
-    minimize_lbfgs(objective, parameters, max_iterations=100)
+    minimize_lbfgs(objective, parameters, max_iterations=100, tolerance=1e-7)
     return LogLinearNoise(level.detach().clamp_min(floor.log()), slopes, centre, scale)

@@ -52,6 +52,7 @@ def fit_prior(
     noise_variance: float = 0.1,
     sample_weight: Float[Tensor, " N"] | None = None,
     max_iterations: int = 200,
+    tolerance: float = 1e-9,
     chunk_size: int = 4096,
     jitter: float = 1e-8,
     on_step: Callable[[int, float], None] | None = None,
@@ -72,6 +73,7 @@ def fit_prior(
         noise_variance: σ² to start from.
         sample_weight: a row with weight w counts as w equal rows.
         max_iterations: of L-BFGS.
+        tolerance: L-BFGS stops when a step gains less than this share of the objective.
         chunk_size: rows held at a time.
         jitter: relative to the mean diagonal; gradients through a factor need more of it than values do.
         on_step: called with the iteration and the objective.
@@ -116,7 +118,9 @@ def fit_prior(
         for p in parameters
         for bound in [((math.log(1e-8 * variance), None) if p is log_noise else (None, None))] * p.numel()
     ]
-    result = minimize_lbfgs(lambda: -evidence(), parameters, bounds=bounds, max_iterations=max_iterations, on_step=report)
+    result = minimize_lbfgs(
+        lambda: -evidence(), parameters, bounds=bounds, max_iterations=max_iterations, tolerance=tolerance, on_step=report
+    )
     return PriorFit(
         kernel=kernel,
         noise_variance=float(log_noise.detach().exp()),

@@ -8,16 +8,18 @@ pass, so memory stays O(chunk × M) however many rows there are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from gwi.kernels import residual_variance, whitened_features
-from gwi.linalg import cholesky
-from gwi.measures import kernel_matrix
+from gwi.kernels import residual_part
+from gwi.linalg import cholesky, solve_lower, solve_lower_transposed
+from gwi.measures import kernel_matrix, kernel_variance
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,8 @@ def row_sums(
     weights = weights.expand(*weights.shape[:-1], x.shape[0]) if weights.ndim else weights.expand(x.shape[0])
 
     def chunk_sums(z: Tensor, l_z: Tensor, x_c: Tensor, y_c: Tensor, w_c: Tensor) -> tuple[Tensor, ...]:
-        phi = whitened_features(kernel, z, l_z, x_c)
-        weighted = phi * w_c[..., None, :]
-        return (
-            weighted @ phi.mT,
-            (weighted @ y_c[..., :, None]).sum(-1),
-            (residual_variance(kernel, x_c, phi) * w_c).sum(-1),
-            (w_c * y_c.square()).sum(-1),
-            w_c.log().expand(*w_c.shape[:-1], x_c.shape[0]).sum(-1),
-        )
+        whitened = _WhitenedSums.apply(kernel_matrix(kernel, z, x_c), kernel_variance(kernel, x_c), l_z, y_c, w_c)
+        return (*whitened, (w_c * y_c.square()).sum(-1), w_c.log().expand(*w_c.shape[:-1], x_c.shape[0]).sum(-1))
 
     totals: tuple[Tensor, ...] | None = None
     for start in range(0, x.shape[0], chunk_size):
@@ -96,3 +91,33 @@ def row_sums(
     if totals is None:
         raise ValueError("Sums over rows need at least one row; got none.")
     return RowSums(x.shape[0], factor, *totals)
+
+
+class _WhitenedSums(torch.autograd.Function):
+    # Σ wφφᵀ, Σ wφy and Σ w(k − φᵀφ) from k(Z, X), with the gradient by hand. Autograd would pass through φ = L⁻¹ k(Z, X) row by
+    # row, with two triangular solves and four products of M × M by M × N. But what reaches φ is C Φ W + p̄ (Wy)ᵀ with an M × M
+    # matrix C, so L⁻ᵀ goes to C, the gradient of L is made of the sums themselves, and one product is left.
+    @staticmethod
+    def forward(ctx: Any, k_zx: Tensor, k_xx: Tensor, factor: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        phi = solve_lower(factor, k_zx)
+        weighted = phi * w[..., None, :]
+        gram = weighted @ phi.mT
+        projection = (weighted @ y[..., :, None])[..., 0]
+        ctx.save_for_backward(k_zx, k_xx, factor, y, w, phi, gram, projection)
+        return gram, projection, (residual_part(k_xx, phi.square().sum(-2)) * w).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_gram: Tensor, d_projection: Tensor, d_residual: Tensor) -> tuple[Tensor, ...]:
+        k_zx, k_xx, factor, y, w, phi, gram, projection = ctx.saved_tensors
+        eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+        inner = solve_lower_transposed(factor, d_gram + d_gram.mT - 2 * d_residual[..., None, None] * eye)
+        outer = solve_lower_transposed(factor, d_projection[..., None])
+        d_factor = (inner @ gram).sum_to_size(factor.shape) + (outer @ projection[..., None, :]).sum_to_size(factor.shape)
+        d_phi = inner @ phi
+        # φᵀCφ = k_Zᵀ L⁻ᵀCφ, so weights and targets need no further product with a matrix.
+        along = (outer.mT @ k_zx)[..., 0, :]
+        d_w = ((k_zx * d_phi).sum(-2) / 2 + d_residual[..., None] * k_xx).sum_to_size(w.shape)
+        d_k_zx = (d_phi * w[..., None, :]).sum_to_size(k_zx.shape) + (outer * (w * y)[..., None, :]).sum_to_size(k_zx.shape)
+        d_k_xx = (d_residual[..., None] * w).sum_to_size(k_xx.shape)
+        return d_k_zx, d_k_xx, -d_factor.tril(), (along * w).sum_to_size(y.shape), d_w + (along * y).sum_to_size(w.shape)

@@ -37,8 +37,10 @@ def log_density(z: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array
     """log p(z) of the law with unit variance."""
     if math.isinf(degrees_of_freedom):
         return norm.logpdf(z)
-    scale = _scale(degrees_of_freedom)
-    return t.logpdf(z / scale, degrees_of_freedom) - math.log(scale)
+    # Written out: SciPy's would take the logarithms of the constant's gamma functions again at every row.
+    d = degrees_of_freedom
+    constant = math.lgamma((d + 1) / 2) - math.lgamma(d / 2) - math.log(math.pi * (d - 2)) / 2
+    return constant - (d + 1) / 2 * np.log1p(z**2 / (d - 2))
 
 
 def quantile(level: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array, "*N"]:
