@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).parent.parent
 Record = dict[str, str]
@@ -204,6 +205,23 @@ def speed() -> str:
     return table(["quantity", "set", "value", "note"], [[r["quantity"], r["set"], r["value"], r["note"]] for r in read("speed")])
 
 
+def bayesian_optimisation() -> str:
+    """Median regret of each method at each budget, over the same seeds."""
+    records = read("bayesian_optimisation")
+    rows = []
+    for function in dict.fromkeys(r["function"] for r in records):
+        chosen = [r for r in records if r["function"] == function]
+        budgets = sorted({int(r["evaluations"]) for r in chosen})
+        for method in dict.fromkeys(r["method"] for r in chosen):
+            found = [
+                [float(r["regret"]) for r in chosen if (r["method"], int(r["evaluations"])) == (method, budget)]
+                for budget in budgets
+            ]
+            cells = [f"{median(regrets):.3g} at {budget}" for budget, regrets in zip(budgets, found, strict=True)]
+            rows.append([function, method, str(len(found[0])), *cells])
+    return table(["function", "method", "seeds", "start", *["median regret"] * (len(rows[0]) - 4)], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     f.__name__: f
     for f in (
@@ -218,6 +236,7 @@ TABLES: dict[str, Callable[[], str]] = {
         ablation,
         ablation_within,
         speed,
+        bayesian_optimisation,
     )
 }
 

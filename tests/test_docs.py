@@ -62,7 +62,7 @@ LAYERS = [
     {"fitting", "encoding"},
     {"presets"},
     {"estimators"},
-    {"persistence"},
+    {"persistence", "botorch"},
     {"__init__"},
 ]
 

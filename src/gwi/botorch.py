@@ -1,0 +1,115 @@
+"""A fitted GWIRegressor as a BoTorch model: acquisition functions and their optimisers take it as they take a GP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from jaxtyping import Float
+from linear_operator import to_linear_operator
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+
+from gwi.estimators import GWIRegressor
+from gwi.model import differentiable
+from gwi.noise import noise_features
+
+try:
+    from botorch.models.model import Model
+    from botorch.posteriors.gpytorch import GPyTorchPosterior
+    from botorch.posteriors.posterior import Posterior
+except ModuleNotFoundError as error:
+    raise ImportError("gwi.botorch needs BoTorch; install it with: pip install 'gwi[botorch]'") from error
+
+if TYPE_CHECKING:
+    from botorch.acquisition.objective import PosteriorTransform
+
+# What is added to the variance of f, in units of the target's: BoTorch takes roots of covariances, and at rows that were measured
+# there is nothing left but the rounding errors of k − φᵀφ.
+RELATIVE_JITTER = 1e-10
+
+
+class BoTorchModel(Model):
+    """The law of f under a fitted regressor, in the units of its rows and targets, differentiable in the rows.
+
+    BoTorch maximises: fit the regressor to −y to minimise y. The model is a view, so a regressor that is fitted again or updated
+    changes it too. Algebra is in float64 whatever the dtype of the rows.
+
+    Args:
+        regressor: fitted, with a mean that has gradients: ``"svgp-all"``, ``"svgp"``, ``"network"``, ``"svgp+network"``, a
+            module.
+    """
+
+    def __init__(self, regressor: GWIRegressor):
+        super().__init__()
+        if not hasattr(regressor, "model_"):
+            raise NotFittedError("BoTorchModel needs a fitted GWIRegressor: call its fit(X, y) first.")
+        if not differentiable(regressor.posterior_):
+            raise ValueError(
+                "BoTorch follows gradients with respect to the rows, and a part of this mean (boosting, trees, a function) has "
+                'none: fit GWIRegressor with mean="svgp-all", "svgp", "network", "svgp+network" or a torch module instead.'
+            )
+        self.regressor = regressor
+
+    @property
+    def num_outputs(self) -> int:
+        """J."""
+        return len(self.regressor.model_.noises)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Empty: one model, whatever the batch of rows."""
+        return torch.Size()
+
+    def posterior(
+        self,
+        X: Float[Tensor, "*B Q D"],
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Posterior:
+        """The joint law of f, or of y, at each batch of rows: that of `GWIRegressor.posterior`.
+
+        Targets are independent of each other given the rows.
+
+        Args:
+            X: rows.
+            output_indices: of the targets asked for; all unless given.
+            observation_noise: True adds the regressor's σ²(x), a tensor its own variances, (*B, Q, J) or what expands to it.
+                Neither f nor σ² is tempered, so that y is f plus independent noise; `GWIRegressor.predict` tempers their sum.
+            posterior_transform: applied last.
+        """
+        if X.shape[-1] != self.regressor.n_features_in_:
+            raise ValueError(f"The model was fitted to {self.regressor.n_features_in_} features; the rows have {X.shape[-1]}.")
+        # Not through regressor.posterior: its MultivariateNormal factorises at once, and two equal rows have no factor.
+        mean, covariance = self.regressor.model_.joint(X)
+        scale = mean.new_tensor(self.regressor.model_.scales.y_scale)[:, None]
+        # A variance below zero is rounding too, and is made zero first.
+        extra = RELATIVE_JITTER * scale.square() + (-covariance.diagonal(dim1=-2, dim2=-1)).clamp_min(0)
+        if isinstance(observation_noise, Tensor):
+            extra = extra + observation_noise.to(mean).mT.expand_as(mean)
+        elif observation_noise:
+            extra = extra + self._noise_variance(X, mean)
+        covariance = covariance + torch.diag_embed(extra)
+        chosen = list(range(self.num_outputs)) if output_indices is None else output_indices
+        mean, covariance = mean[..., chosen, :], covariance[..., chosen, :, :]
+        if len(chosen) == 1:
+            law = MultivariateNormal(mean[..., 0, :], to_linear_operator(covariance[..., 0, :, :]))
+        else:
+            law = MultitaskMultivariateNormal.from_batch_mvn(
+                MultivariateNormal(mean, to_linear_operator(covariance)), task_dim=-1
+            )
+        posterior = GPyTorchPosterior(law)
+        return posterior if posterior_transform is None else posterior_transform(posterior, X)
+
+    def _noise_variance(self, X: Float[Tensor, "*B Q D"], mean: Float[Tensor, "*B J Q"]) -> Float[Tensor, "*B J Q"]:
+        """σ²(x) in the targets' own units."""
+        model = self.regressor.model_
+        s = model.scales
+        rows = (X.to(mean) - mean.new_tensor(s.x_centre)) / mean.new_tensor(s.x_scale)
+        level = (mean - mean.new_tensor(s.y_centre)[:, None]) / mean.new_tensor(s.y_scale)[:, None]
+        features = noise_features(rows.reshape(-1, X.shape[-1]), level.movedim(-2, 0).reshape(self.num_outputs, -1))
+        variance = torch.stack([noise(features) for noise in model.noises])
+        variance = variance.reshape(self.num_outputs, *mean.shape[:-2], -1).movedim(0, -2)
+        return variance * mean.new_tensor(s.y_scale)[:, None].square()

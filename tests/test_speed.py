@@ -1,0 +1,31 @@
+"""The speed benchmark measures every quantity it promises; how fast things are is no matter for a test."""
+
+import math
+
+import pytest
+from benchmarks.speed import COLUMNS, QUICK, measure
+
+
+@pytest.mark.slow
+def test_every_quantity_is_measured_and_is_a_positive_number():
+    found = list(measure(QUICK))
+    assert all(tuple(row) == COLUMNS for row in found)
+    quantities = {(row["quantity"], row["set"]) for row in found}
+    for name in ("kin8nm", "protein"):
+        for quantity in (
+            "fit_over_ensemble",
+            "fit_over_separate_networks",
+            "fit_over_laplace",
+            "predict_over_gpytorch_float64",
+            "predict_over_gpytorch_float32",
+            "predict_over_kernel_and_products",
+        ):
+            assert (quantity, name) in quantities
+    for quantity in ("memory_megabytes_svgp", "memory_megabytes_default"):
+        assert (quantity, "kin8nm") in quantities
+    for row in found:
+        if row["quantity"] == "fit_over_laplace" and row["value"] == "":
+            assert row["note"] == "laplace-torch is not installed"
+        else:
+            assert math.isfinite(row["value"])
+            assert row["value"] > 0 or row["quantity"].startswith("fit_exponent")
