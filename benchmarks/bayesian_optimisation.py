@@ -76,6 +76,7 @@ Method = Callable[[Tensor, Tensor, Tensor, int], Model]
 METHODS: dict[str, Method] = {
     "gwi": gwi_model,
     "gwi matern52": partial(gwi_model, kernel="matern52"),
+    "gwi matern52, Titsias": partial(gwi_model, kernel="matern52", covariance="titsias"),
     "SingleTaskGP": botorch_model,
     "SingleTaskGP matern52": partial(botorch_model, matern=True),
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RQKernel
 from jaxtyping import Float
 from torch import Tensor
 
@@ -54,15 +54,15 @@ def named_kernel(name: str | Kernel, num_features: int) -> Kernel:
     """A kernel for standardised rows by its name, or the one given, in float64."""
     if isinstance(name, Kernel):
         return name.double()
-    if name == "rbf":
-        return default_kernel(num_features)
-    bases = {"matern32": (MaternKernel, {"nu": 1.5}), "matern52": (MaternKernel, {"nu": 2.5}), "rq": (RQKernel, {})}
-    if name not in bases:
+    shapes: dict[str, dict[str, Any]] = {
+        "rbf": {},
+        "matern32": {"shape": MaternKernel, "nu": 1.5},
+        "matern52": {"shape": MaternKernel, "nu": 2.5},
+        "rq": {"shape": RQKernel},
+    }
+    if name not in shapes:
         raise ValueError(f'kernel is "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {name!r}.')
-    kind, arguments = bases[name]
-    base = kind(ard_num_dims=num_features, **arguments).double()
-    base.lengthscale = torch.full((num_features,), num_features**0.5, dtype=torch.float64)
-    return ScaleKernel(base).double()
+    return default_kernel(num_features, **shapes[name])
 
 
 def choose_prior(

@@ -25,8 +25,10 @@ def default_kernel(
     lengthscale: float | Float[Tensor, " D"] | None = None,
     outputscale: float = 1.0,
     hyper_priors: bool = True,
+    shape: type[Kernel] = RBFKernel,
+    **arguments: float,
 ) -> ScaleKernel:
-    """The ARD squared-exponential kernel [eq:ARD_kernel], in float64, for standardised rows and targets.
+    """The ARD squared-exponential kernel [eq:ARD_kernel], or one of another shape, in float64, for standardised rows and targets.
 
     Scales are positive through exp rather than GPyTorch's softplus: a fit then steps in relative terms, which matters for the
     length-scales of irrelevant inputs, that grow by orders of magnitude.
@@ -37,11 +39,13 @@ def default_kernel(
         outputscale: σ_f².
         hyper_priors: register weak log-normal priors on the scales, for `gwi.prior.fit_prior` to add. Without them few inducing
             points drive σ_f² to hundreds of target variances, and with it the standard deviation away from data.
+        shape: of the kernel, any with a length-scale.
+        arguments: for `shape`, such as ``nu``.
     """
     # Centred at √D like the distances themselves (Hvarfner et al. 2024), two orders of magnitude wide.
     wide = LogNormalPrior(2**0.5 + math.log(num_features) / 2, 3**0.5) if hyper_priors else None
     unit = LogNormalPrior(0.0, 1.0) if hyper_priors else None
-    base = RBFKernel(ard_num_dims=num_features, lengthscale_prior=wide, lengthscale_constraint=_positive())
+    base = shape(ard_num_dims=num_features, lengthscale_prior=wide, lengthscale_constraint=_positive(), **arguments)
     kernel = ScaleKernel(base, outputscale_prior=unit, outputscale_constraint=_positive()).double()
     # As tensors: GPyTorch would round a Python number to float32 on the way in.
     lengthscale = num_features**0.5 if lengthscale is None else lengthscale
