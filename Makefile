@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check lint types format docs records clean
+.PHONY: help install demo test test-all check lint types format docs records reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -14,11 +14,12 @@ help:  ## list the targets
 install: $(VENV)/installed  ## create .venv and install everything, pinned by constraints.txt
 
 # torch goes first and alone: a range would let the resolver pick a build with gigabytes of GPU libraries.
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml constraints.txt benchmarks/requirements-laplace.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements-laplace.txt
 	@touch $@
 
 demo: install  ## train GWI-net on the paper's toy data and draw demo.png
@@ -51,6 +52,12 @@ records: install  ## measure again every number and figure that the documentatio
 		"ablation --within" ablation bayesian_optimisation plan_costs speed; do \
 		echo "benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script || exit 1; done
 	@$(BIN)/python -m benchmarks.render
+
+# Which table of the paper, and options of its script: make reproduce TABLE=uci OPTIONS="--sets boston yacht --splits 0"
+TABLE ?= uci
+OPTIONS ?=
+reproduce: install  ## redo a table of the paper with all peers, TABLE=uci (hours; goes on where it was stopped)
+	@$(BIN)/python -W ignore -m benchmarks.table1_$(TABLE) $(OPTIONS)
 
 clean:  ## remove the virtual environment and what was built
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache

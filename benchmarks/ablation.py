@@ -20,13 +20,13 @@ import torch
 
 from benchmarks.records import append, read
 from gwi import GWIRegressor
-from gwi.calibration import choose_noise
+from gwi.calibration import NoiseName, choose_noise
 from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
 from gwi.fitting import Learned, assemble
+from gwi.metrics import Law
 from gwi.noise import noise_features
 from gwi.scaling import Array
-from gwi.tails import log_density, quantile
-from gwi.tempering import tempering_factor
+from gwi.tails import DEGREES, choose_tails, log_density, quantile
 
 COVARIANCES: dict[str, dict[str, Any]] = {
     "S = 0": {"covariance": "zero"},
@@ -77,25 +77,31 @@ def measure(x: Array, y: Array, split: Split) -> Iterator[dict[str, Any]]:
             mean, std = model.law(x[test])
             yield scores(label, tempering, y[test], mean[0], std[0])
     for tempering in (None, "auto"):
-        mean, std = without_covariance(learned, x[test], tempering)
-        yield scores("none", tempering, y[test], mean, std)
+        law = without_covariance(learned, x[test], tempered=tempering is not None, tails=False)
+        yield scores("none", tempering, y[test], law.mean[0], law.std[0])
     mean, std = base.model_.law(x[test])
     yield scores("the default", "auto", y[test], mean[0], std[0], float(base.model_.degrees_of_freedom[0]))
 
 
-def without_covariance(learned: Learned, x: Array, tempering: str | None) -> tuple[Array, Array]:
-    """Mean and standard deviation when r is zero everywhere and the noise is fitted to that."""
+def without_covariance(
+    learned: Learned, x: Array, *, noise: NoiseName = "auto", tempered: bool = True, tails: bool = True
+) -> Law:
+    """The predictive law when r is zero everywhere and the noise is fitted to that."""
     residuals = learned.y_judge - learned.judged
     features = noise_features(learned.task.x_judge, learned.judged)
     nothing = torch.zeros_like(residuals[0])
-    noise = choose_noise(residuals[0], nothing, features, learned.judge_weight, "auto").noise
-    factor = float(tempering_factor(residuals[0], noise(features), learned.judge_weight)) if tempering else 1.0
+    fitted = choose_noise(residuals[0], nothing, features, learned.judge_weight, noise).noise
+    z_scores = (residuals[0] / fitted(features).sqrt()).numpy()
+    shape = choose_tails(
+        z_scores, learned.judge_weight.numpy(), factor=None if tempered else 1.0, degrees=DEGREES if tails else ()
+    )
     scales = learned.task.scales
     with torch.no_grad():
         rows = scales.rows(x, "cpu")
         mean = torch.einsum("jk,kjn->jn", learned.mixing, torch.stack([member.mean(rows) for member in learned.members]))
-        std = (noise(noise_features(rows, mean)) * factor).sqrt()
-    return mean[0].numpy() * scales.y_scale[0] + scales.y_centre[0], std.numpy() * scales.y_scale[0]
+        std = (fitted(noise_features(rows, mean)) * shape.factor).sqrt()
+    mean_ = mean[:1].numpy() * scales.y_scale[0] + scales.y_centre[0]
+    return Law(mean_, std[None].numpy() * scales.y_scale[0], shape.degrees_of_freedom)
 
 
 def scores(

@@ -75,6 +75,7 @@ Method = Callable[[Tensor, Tensor, Tensor, int], Model]
 # Both with their default kernel, the squared exponential, and with a rougher one.
 METHODS: dict[str, Method] = {
     "gwi": gwi_model,
+    "gwi, Titsias": partial(gwi_model, covariance="titsias"),
     "gwi matern52": partial(gwi_model, kernel="matern52"),
     "gwi matern52, Titsias": partial(gwi_model, kernel="matern52", covariance="titsias"),
     "SingleTaskGP": botorch_model,

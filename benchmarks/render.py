@@ -222,6 +222,16 @@ def bayesian_optimisation() -> str:
     return table(["function", "method", "seeds", "start", *["median regret"] * (len(rows[0]) - 4)], rows)
 
 
+def uci() -> str:
+    """Mean NLL of each method on each UCI table, from the fits that `benchmarks.table1_uci` exported."""
+    # The page's module takes `table` from this one, and brings every method along.
+    from benchmarks.uci.page import short
+
+    if not (ROOT / "benchmarks" / "results" / "uci.csv").is_file():
+        return short([])
+    return short({**record, "split": int(record["split"]), "nll": float(record["nll"])} for record in read("uci"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     f.__name__: f
     for f in (
@@ -237,6 +247,7 @@ TABLES: dict[str, Callable[[], str]] = {
         ablation_within,
         speed,
         bayesian_optimisation,
+        uci,
     )
 }
 

@@ -50,9 +50,9 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg"},
-    {"measures", "lbfgs", "networks", "datasets", "scaling", "trees", "progress", "files"},
-    {"kernels", "predictors", "codec", "tails"},
-    {"sums"},
+    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files"},
+    {"kernels", "predictors", "codec", "tails", "datasets"},
+    {"sums", "metrics"},
     {"means"},
     {"divergences", "likelihoods"},
     {"objectives", "inducing"},

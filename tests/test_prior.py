@@ -1,5 +1,6 @@
 """Fitting the prior finds what made the data, and says so."""
 
+import contextlib
 import math
 
 import gpytorch
@@ -148,3 +149,22 @@ def test_a_row_with_weight_two_is_the_same_row_twice():
     twice = fit_prior(default_kernel(2), x[rows], y[:, rows], objective="marginal", jitter=1e-10)
     assert once.log_evidence == pytest.approx(twice.log_evidence, rel=1e-6)
     assert once.noise_variance == pytest.approx(twice.noise_variance, rel=1e-2)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_no_point_that_the_optimiser_may_try_is_outside_a_hyper_priors_support(monkeypatch, end):
+    x = torch.linspace(-1, 1, 12, dtype=F64)[:, None].expand(12, 2)
+
+    def at_the_bounds(objective, parameters, *, bounds, **_):
+        with torch.no_grad():
+            ends = torch.tensor([(-1e4, 1e4)[end] if pair[end] is None else pair[end] for pair in bounds], dtype=F64)
+            for p, part in zip(parameters, ends.split([p.numel() for p in parameters]), strict=True):
+                p.copy_(part.reshape(p.shape))
+        # What minimize_lbfgs comes back from: an error of linear algebra, or a value that is not finite.
+        with contextlib.suppress(NotPositiveDefiniteError):
+            objective()
+        raise StopIteration
+
+    monkeypatch.setattr("gwi.prior.minimize_lbfgs", at_the_bounds)
+    with pytest.raises(StopIteration):
+        fit_prior(default_kernel(2), x, x[:, :1].mT.clone(), objective="marginal")

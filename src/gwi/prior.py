@@ -18,6 +18,10 @@ from gwi.linalg import LOG_TWO_PI
 from gwi.objectives import collapsed_bound, log_marginal_likelihood
 
 
+# Of the raw parameters of a kernel, logarithms of scales or close to it: exp(±600) are still numbers.
+RAW_BOUND = 600.0
+
+
 @dataclass(frozen=True)
 class PriorFit:
     """A fitted prior.
@@ -113,11 +117,15 @@ def fit_prior(
 
     # A floor on σ² relative to the targets: without one, duplicated or noiseless data send it, and the bound, to infinity.
     variance = max(float(y.square().mean()), torch.finfo(x.dtype).tiny)
-    bounds: list[tuple[float | None, float | None]] = [
-        bound
-        for p in parameters
-        for bound in [((math.log(1e-8 * variance), None) if p is log_noise else (None, None))] * p.numel()
-    ]
+    kernel_parameters = {id(p) for p in kernel.parameters()}
+    bounds: list[tuple[float | None, float | None]] = []
+    for p in parameters:
+        if p is log_noise:
+            bound: tuple[float | None, float | None] = (math.log(1e-8 * variance), None)
+        else:
+            # Line searches try far points. A scale that is zero or infinite in floating point is outside a hyper-prior's support.
+            bound = (-RAW_BOUND, RAW_BOUND) if id(p) in kernel_parameters else (None, None)
+        bounds += [bound] * p.numel()
     result = minimize_lbfgs(
         lambda: -evidence(), parameters, bounds=bounds, max_iterations=max_iterations, tolerance=tolerance, on_step=report
     )

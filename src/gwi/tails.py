@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize_scalar
+from scipy.special import ndtr
 from scipy.stats import norm, t
 
 from gwi.scaling import Array
@@ -48,6 +49,13 @@ def quantile(level: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Arra
     if math.isinf(degrees_of_freedom):
         return norm.ppf(level)
     return t.ppf(level, degrees_of_freedom) * _scale(degrees_of_freedom)
+
+
+def cumulative(z: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array, "*N"]:
+    """P(Z ≤ z) of the law with unit variance."""
+    if math.isinf(degrees_of_freedom):
+        return ndtr(z)
+    return t.cdf(z / _scale(degrees_of_freedom), degrees_of_freedom)
 
 
 def _scale(degrees_of_freedom: float) -> float:

@@ -1,0 +1,1 @@
+"""The UCI table: methods, protocol, records and the page that shows them."""

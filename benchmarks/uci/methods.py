@@ -1,0 +1,124 @@
+"""Every method of the table by name: ours, the paper's two, and the peers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from benchmarks.ablation import without_covariance
+from benchmarks.uci import networks, peers
+from benchmarks.uci.interface import Budget, Fitted, Method
+from gwi import GWIRegressor
+from gwi.fitting import assemble
+from gwi.metrics import Law
+from gwi.model import RegressionModel
+from gwi.scaling import Array
+
+
+def law_of(model: RegressionModel, x: Array) -> Law:
+    """The predictive law of a fitted model with one target."""
+    mean, std = model.law(x)
+    return Law(mean, std, float(model.degrees_of_freedom[0]))
+
+
+def single(name: str, fit: Callable[[Array, Array, int, Budget], Fitted]) -> Method:
+    """A method that stands alone, with its times taken."""
+
+    def method(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
+        start = time.perf_counter()
+        fitted = fit(x, y, seed, budget)
+        return {name: replace(fitted, cpu_seconds=budget.spent(), seconds=time.perf_counter() - start)}
+
+    return method
+
+
+# What the default's parts do: its means, with less and less of the rest.
+ABLATIONS = ("gwi, Titsias", "gwi, normal tails", "gwi, no r", "gwi, constant variance")
+
+
+def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
+    """The default, and its ablations, which share its means: each is charged with the time of the means."""
+    start = time.perf_counter()
+    model = GWIRegressor(random_state=seed, max_time=budget.seconds).fit(x, y)
+    learned = model._learned
+    assert learned is not None
+    summary = model.summary_
+    settings: dict[str, Any] = {
+        "means": {member.name: member.weights[0] for member in summary.members},
+        "inducing": summary.num_inducing,
+        "divergence_weight": summary.divergence_weight[0],
+        "noise": "constant" if math.isinf(summary.noise[0]) else f"input-dependent, penalty {summary.noise[0]:g}",
+        "tempering": summary.tempering[0],
+        "degrees_of_freedom": summary.degrees_of_freedom[0],
+    }
+    found = {
+        "gwi": Fitted(lambda new: law_of(model.model_, new), settings, budget.spent(), time.perf_counter() - start),
+    }
+    shared_cpu, shared = found["gwi"].cpu_seconds, found["gwi"].seconds
+    whole: dict[str, dict[str, Any]] = {"gwi, Titsias": {"covariance": "titsias"}, "gwi, normal tails": {"tails": "normal"}}
+    for name, options in whole.items():
+        clock, start = Budget(budget.seconds), time.perf_counter()
+        other, _ = assemble(learned, **options)
+        found[name] = Fitted(
+            lambda new, other=other: law_of(other, new),  # type: ignore[misc]
+            settings | options | {"degrees_of_freedom": float(other.degrees_of_freedom[0])},
+            shared_cpu + clock.spent(),
+            shared + time.perf_counter() - start,
+        )
+    kinds: dict[str, Literal["auto", "constant"]] = {"gwi, no r": "auto", "gwi, constant variance": "constant"}
+    for name, kind in kinds.items():
+        found[name] = Fitted(
+            lambda new, kind=kind: without_covariance(learned, new, noise=kind),  # type: ignore[misc]
+            settings | {"covariance": "none", "noise": kind},
+            shared_cpu,
+            shared,
+        )
+    return found
+
+
+def paper(kind: Literal["network", "svgp"]) -> Callable[[Array, Array, int, Budget], Fitted]:
+    """GWI-net or GWI: SVGP by the protocol of the paper's appendix, with as many steps as the budget takes."""
+
+    def fit(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
+        steps = paper_steps(kind, len(x), budget)
+        model = GWIRegressor(mean=kind, preset="paper", max_steps=steps, random_state=seed).fit(x, y)
+        settings = {"max_steps": steps, "inducing": model.summary_.num_inducing, "note": model.summary_.note}
+        return Fitted(lambda new: law_of(model.model_, new), settings, 0.0, 0.0)
+
+    return fit
+
+
+def paper_steps(kind: Literal["network", "svgp"], num_rows: int, budget: Budget) -> int:
+    """Gradient steps for each M so that all of them stay inside the budget, at most 10,000 in all."""
+    # Measured seconds a step over all M that are tried, on boston and kin8nm; they grow with M ~ √N.
+    each = {"network": 0.018 * (num_rows / 450) ** 0.45, "svgp": 0.075 * (num_rows / 450) ** 0.55}[kind]
+    num_sizes = {"network": 4, "svgp": 5}[kind]
+    return budget.steps(min(10_000 // num_sizes, int(0.9 * budget.seconds / each)))
+
+
+METHODS: dict[str, Method] = {
+    "gwi": gwi,
+    "GWI-net (paper)": single("GWI-net (paper)", paper("network")),
+    "GWI: SVGP (paper)": single("GWI: SVGP (paper)", paper("svgp")),
+    "exact GP": single("exact GP", peers.exact_gp),
+    "SVGP": single("SVGP", peers.svgp),
+    "deep ensemble": single("deep ensemble", networks.deep_ensemble),
+    "MC dropout": single("MC dropout", networks.mc_dropout),
+    "Bayes by Backprop": single("Bayes by Backprop", networks.bayes_by_backprop),
+    "last-layer Laplace": single("last-layer Laplace", networks.last_layer_laplace),
+    "NGBoost": single("NGBoost", peers.ngboost),
+    "histogram boosting": single("histogram boosting", peers.histogram_boosting),
+}
+# The records that each method yields.
+YIELDS = {name: (name,) for name in METHODS} | {"gwi": ("gwi", *ABLATIONS)}
+
+
+def fit(name: str, x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
+    """Fit a method to training rows."""
+    torch.set_num_threads(1)
+    return METHODS[name](x, y, seed, budget)

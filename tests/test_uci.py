@@ -1,0 +1,187 @@
+"""The UCI table's machinery: what a method gets to see, what is recorded, and that nothing is lost or done twice."""
+
+import csv
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import table1_uci
+from benchmarks.uci import interface, methods, protocol
+from benchmarks.uci.protocol import CAPS, SMALL, Task, extent
+from benchmarks.uci.store import Key, Store
+
+from gwi.metrics import Law
+
+TASK = Task("standard", "boston", 0, "gwi", 5.0, 0.01)
+
+
+@pytest.fixture
+def small_table(monkeypatch):
+    """A made-up table in place of the real one; returns its targets."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    y = np.sin(x[:, 0]) + 0.3 * rng.normal(size=120)
+    y[-1], x[-1] = y[0], x[0]
+
+    def load(name):
+        return torch.from_numpy(x), torch.from_numpy(y.copy())[None]
+
+    monkeypatch.setattr(protocol, "load_uci", load)
+    return y
+
+
+def test_a_method_gets_training_rows_only_and_predicts_before_the_test_targets_are_read(small_table, monkeypatch):
+    given = []
+
+    def spy(x, y, seed, budget):
+        given.extend([x, y])
+
+        def predict(new):
+            given.append(new)
+            return Law(np.zeros((1, len(new))), np.ones((1, len(new))))
+
+        return {"gwi": interface.Fitted(predict, {}, 0.0, 0.0)}
+
+    monkeypatch.setitem(methods.METHODS, "gwi", spy)
+    protocol.run(TASK)
+    split = protocol.split_of(TASK, torch.zeros(120, 3))
+    _, y, new = given
+    np.testing.assert_array_equal(y, small_table[split.train.numpy()])
+    assert new.shape == (12, 3)
+
+
+@pytest.mark.parametrize("method", methods.METHODS)
+def test_predictions_do_not_depend_on_the_test_targets(method, small_table, monkeypatch):
+    task = replace(TASK, method=method)
+    test = protocol.split_of(task, torch.zeros(120, 3)).test.numpy()
+    laws = []
+    original = protocol.score
+
+    def keep(law, y):
+        laws[-1].append(law)
+        return original(law, np.zeros_like(y))
+
+    monkeypatch.setattr(protocol, "score", keep)
+    for value in (0.0, 1e6):
+        small_table[test] = value
+        laws.append([])
+        records = protocol.run(task)
+        assert [r["method"] for r in records] == list(methods.YIELDS[method])
+        assert all(r.get("failure") is None for r in records)
+    for first, second in zip(*laws, strict=True):
+        np.testing.assert_array_equal(first.mean, second.mean)
+        np.testing.assert_array_equal(first.std, second.std)
+
+
+def test_duplicates_are_left_out_of_one_score(small_table, monkeypatch):
+    def far(x, y, seed, budget):
+        return {"gwi": interface.Fitted(lambda new: Law(np.full((1, len(new)), 9.0), np.ones((1, len(new)))), {}, 0.0, 0.0)}
+
+    monkeypatch.setitem(methods.METHODS, "gwi", far)
+    rows = np.array([[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(protocol.duplicated(rows, np.array([[3.0, 4.0], [0.0, 1.0]])), [False, True])
+    tasks = [replace(TASK, split=split) for split in range(20)]
+    assert any((r := protocol.run(task)[0])["nll"] != r["nll_no_duplicates"] for task in tasks)
+
+
+def test_the_extent_is_the_one_asked_for():
+    tasks = list(extent())
+    assert len(tasks) == len(set(tasks))
+    count = {}
+    for task in tasks:
+        key = (task.protocol, task.table, task.method)
+        count[key] = count.get(key, 0) + 1
+        assert task.cpu_cap == CAPS[task.table]
+    for table in SMALL:
+        assert count["standard", table, "gwi"] == count["standard", table, "exact GP"] == 10
+        assert count["standard", table, "GWI-net (paper)"] == 3
+        assert count["gap", table, "gwi"] == count["gap", table, "NGBoost"] == 5
+    assert count["standard", "naval", "SVGP"] == 5
+    assert count["standard", "protein", "deep ensemble"] == 2
+    assert ("standard", "protein", "GWI: SVGP (paper)") not in count
+    assert ("standard", "kin8nm", "exact GP") not in count
+    assert ("gap", "kin8nm", "gwi") not in count
+
+
+def test_a_record_is_written_once(tmp_path):
+    store = Store(tmp_path / "records.sqlite")
+    record = protocol.identity(TASK, "gwi") | {"nll": 1.5, "settings": {"a": 1}}
+    store.add([record])
+    with pytest.raises(Exception, match="UNIQUE"):
+        store.add([protocol.identity(TASK, "gwi, Titsias"), record])
+    # The transaction was undone as a whole.
+    assert store.keys() == {Key("standard", "boston", 0, "gwi")}
+    assert store.rows()[0]["nll"] == 1.5
+    store.add(protocol.failed(replace(TASK, method="NGBoost"), "ValueError: no"))
+    assert store.keys(failed=True) == {Key("standard", "boston", 0, "NGBoost")}
+    store.forget(store.keys(failed=True))
+    assert len(store.keys()) == 1
+
+
+def test_a_method_that_fails_is_recorded_with_its_reason_and_the_rest_goes_on(tmp_path):
+    from distributed import Client, LocalCluster
+
+    def function(task):
+        if task.method == "NGBoost":
+            raise ValueError("nothing to boost")
+        return [
+            protocol.identity(task, key.method) | {"nll": 0.0, "fit_seconds": 1.0, "cpu_seconds": 1.0} for key in task.records()
+        ]
+
+    store = Store(tmp_path / "records.sqlite")
+    tasks = [replace(TASK, method=method, split=split) for method in ("NGBoost", "SVGP", "gwi") for split in range(4)]
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster, Client(cluster) as client:
+        table1_uci.work(tasks, store, client, retries=1, function=function)
+    assert store.keys() == {key for task in tasks for key in task.records()}
+    assert {key.method for key in store.keys(failed=True)} == {"NGBoost"}
+    assert "nothing to boost" in next(row["failure"] for row in store.rows() if row["method"] == "NGBoost")
+
+
+@pytest.mark.usefixtures("uci_folder")
+def test_the_small_version_runs_and_resumes(tmp_path, capsys):
+    arguments = ["--quick", "--workers", "1", "--records", str(tmp_path / "records.sqlite")]
+    table1_uci.main(arguments)
+    with (tmp_path / "records.csv").open() as file:
+        first = list(csv.DictReader(file))
+    assert list(first[0]) == list(table1_uci.COLUMNS)
+    assert len(first) == 2 * (4 + len(methods.ABLATIONS))
+    assert all(np.isfinite(float(row[column])) for row in first for column in table1_uci.COLUMNS[4:])
+    capsys.readouterr()
+    table1_uci.main(arguments)
+    assert "NLL" not in capsys.readouterr().out
+    with (tmp_path / "records.csv").open() as file:
+        assert list(csv.DictReader(file)) == first
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("uci_folder")
+def test_killed_ten_times_every_fit_is_there_once(tmp_path):
+    path = tmp_path / "records.sqlite"
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.table1_uci", "--quick", "--records", str(path)]
+    rng = random.Random(0)
+    wanted = {key for task in table1_uci.wanted(table1_uci.parse(["--quick"])) for key in task.records()}
+    seen: dict[Key, str] = {}
+    for _ in range(10):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        time.sleep(rng.uniform(5, 25))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if path.exists():
+            rows = Store(path).rows()
+            now = {Key(r["protocol"], r["set"], r["split"], r["method"]): r["finished"] for r in rows}
+            assert len(now) == len(rows)
+            # What was finished stays, and is not made again.
+            assert seen.items() <= now.items()
+            seen = now
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    rows = Store(path).rows()
+    assert len(rows) == len(wanted)
+    now = {Key(r["protocol"], r["set"], r["split"], r["method"]): r["finished"] for r in rows}
+    assert set(now) == wanted
+    assert seen.items() <= now.items()
