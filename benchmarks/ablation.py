@@ -32,22 +32,24 @@ COVARIANCES: dict[str, dict[str, Any]] = {
     "S = 0": {"covariance": "zero"},
     "W₂², β = 1": {"divergence_weight": 1.0},
     "W₂², β_match": {},
+    "W₂², β_match, no disagreement": {"disagreement": False},
     "W₂², β_match, kernel on residuals": {"kernel_fit": "residuals"},
     "Titsias": {"covariance": "titsias"},
 }
-NUM_STANDARD = {"boston": 5, "concrete": 5, "power": 3}
+NUM_STANDARD: dict[UCIName, int] = {"boston": 5, "concrete": 5, "power": 3}
+WITHIN: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "power")
 MAX_GAPS = 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=list(NUM_STANDARD))
+    parser.add_argument("--sets", nargs="+")
     parser.add_argument("--within", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     name = "ablation_within" if arguments.within else "ablation"
     done = {(record["set"], record["split"]) for record in read(name)}
-    for table in arguments.sets:
+    for table in arguments.sets or (WITHIN if arguments.within else NUM_STANDARD):
         features, targets = load_uci(table)
         for split in splits(table, features, arguments.within):
             if (table, split.name) not in done:
@@ -90,8 +92,9 @@ def without_covariance(
     residuals = learned.y_judge - learned.judged
     features = noise_features(learned.task.x_judge, learned.judged)
     nothing = torch.zeros_like(residuals[0])
-    fitted = choose_noise(residuals[0], nothing, features, learned.judge_weight, noise).noise
-    z_scores = (residuals[0] / fitted(features).sqrt()).numpy()
+    fit = choose_noise(residuals[0], nothing, features, learned.judge_weight, noise)
+    fitted = fit.noise
+    z_scores = (residuals[0] / fit.unseen.sqrt()).numpy()
     shape = choose_tails(
         z_scores, learned.judge_weight.numpy(), factor=None if tempered else 1.0, degrees=DEGREES if tails else ()
     )

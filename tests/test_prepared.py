@@ -97,3 +97,28 @@ def test_other_kernels_and_plain_functions_are_refused():
     kernel = SparsePosteriorKernel(default_kernel(2), rows(3), torch.eye(3, dtype=F64))
     with pytest.raises(TypeError, match="FixedMean"):
         PreparedPosterior(GaussianMeasure(lambda x: x[None, :, 0], kernel))
+
+
+def test_means_that_disagree_add_their_spread_to_the_kernel():
+    kernel = default_kernel(2).requires_grad_(False)
+    z = rows(10)
+    stack = every_mean(kernel, z)["mixture of sums"]
+    posterior = GaussianMeasure(stack, SparsePosteriorKernel(kernel, z, covariance(2, 10))).requires_grad_(False)
+    gamma = torch.tensor([2.0, 5.0], dtype=F64)
+    prepared = PreparedPosterior(posterior, gamma)
+    x = rows(6, seed=7)
+    members, mean = [part(x) for part in stack.means], stack(x)
+    expected = torch.zeros(2, 6, 6, dtype=F64)
+    for j in range(2):
+        for k, member in enumerate(members):
+            delta = member[j] - mean[j]
+            expected[j] += gamma[j] * stack.weights[j, k] * torch.outer(delta, delta)
+    torch.testing.assert_close(prepared.disagreement(x), expected)
+    found_mean, r, spread = prepared.parts(x)
+    torch.testing.assert_close(found_mean, mean)
+    torch.testing.assert_close(spread, expected.diagonal(dim1=1, dim2=2))
+    torch.testing.assert_close(r, posterior.marginals(x)[1])
+    _, joint = prepared.joint(x[None])
+    torch.testing.assert_close(joint[0], posterior(x).covariance_matrix + expected, rtol=1e-8, atol=1e-8)
+    # One mean that has all the weight cannot disagree with itself.
+    assert (expected[1] == 0).all()

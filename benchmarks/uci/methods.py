@@ -38,7 +38,7 @@ def single(name: str, fit: Callable[[Array, Array, int, Budget], Fitted]) -> Met
 
 
 # What the default's parts do: its means, with less and less of the rest.
-ABLATIONS = ("gwi, Titsias", "gwi, normal tails", "gwi, no r", "gwi, constant variance")
+ABLATIONS = ("gwi, Titsias", "gwi, normal tails", "gwi, no disagreement", "gwi, no r", "gwi, constant variance")
 
 
 def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
@@ -55,12 +55,17 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
         "noise": "constant" if math.isinf(summary.noise[0]) else f"input-dependent, penalty {summary.noise[0]:g}",
         "tempering": summary.tempering[0],
         "degrees_of_freedom": summary.degrees_of_freedom[0],
+        "disagreement_weight": summary.disagreement_weight[0],
     }
     found = {
         "gwi": Fitted(lambda new: law_of(model.model_, new), settings, budget.spent(), time.perf_counter() - start),
     }
     shared_cpu, shared = found["gwi"].cpu_seconds, found["gwi"].seconds
-    whole: dict[str, dict[str, Any]] = {"gwi, Titsias": {"covariance": "titsias"}, "gwi, normal tails": {"tails": "normal"}}
+    whole: dict[str, dict[str, Any]] = {
+        "gwi, Titsias": {"covariance": "titsias"},
+        "gwi, normal tails": {"tails": "normal"},
+        "gwi, no disagreement": {"disagreement": False},
+    }
     for name, options in whole.items():
         clock, start = Budget(budget.seconds), time.perf_counter()
         other, _ = assemble(learned, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -39,6 +40,8 @@ EXACT_SAMPLE = 600
 # Beyond so many inducing points the collapsed bound costs more than it gives over an exact GP's on a sample.
 MAX_COLLAPSED = 1000
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
+# Laws under which the noise is fitted: one with tails so heavy that far rows do not decide it, and the normal one.
+NOISE_DEGREES = (5.0, math.inf)
 # The share of the evidence at which its fit stops: hundredths of a nat on thousands of rows, less than any prediction can tell.
 EVIDENCE_TOLERANCE = 1e-5
 # β is matched on so many rows: the mean of φφᵀ is then known to a percent.
@@ -121,11 +124,13 @@ class JudgedCovariance:
     """S, and the variance it gives at the judging rows.
 
     Attributes:
+        kind: which S.
         whitened_covariance: S.
         variance: r at the judging rows as it would be at new rows.
         divergence_weight: β.
     """
 
+    kind: CovarianceName
     whitened_covariance: Float[Tensor, "M M"]
     variance: Float[Tensor, " V"]
     divergence_weight: float
@@ -154,7 +159,7 @@ def judged_covariance(
             for k, sums in enumerate(without):
                 r = SparsePosteriorKernel(prior.kernel, z, titsias_covariance(sums))
                 variance[task.fold == k] = kernel_variance(r, task.x[task.fold == k])
-            return JudgedCovariance(s, variance, beta)
+            return JudgedCovariance(kind, s, variance, beta)
     elif kind not in ("wasserstein", "trained", "zero"):
         raise ValueError(f'covariance is "wasserstein", "titsias", "trained" or "zero"; got {kind!r}.')
     elif z is task.x or kind == "zero":
@@ -162,7 +167,7 @@ def judged_covariance(
         share = 0.0 if kind == "zero" else float(shrinkage(noise_variance, num_rows, beta)) ** -2
         s = share * torch.eye(len(z), dtype=task.x.dtype, device=task.x.device)
         if task.fold is not None and z is task.x:
-            return JudgedCovariance(s, left_out_variance(prior, task, share), beta)
+            return JudgedCovariance(kind, s, left_out_variance(prior, task, share), beta)
     else:
         rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(task.x.device)
         problem = covariance_problem(
@@ -174,7 +179,7 @@ def judged_covariance(
         else:
             s = wasserstein_covariance(problem, tolerance=tolerance, max_iterations=30).whitened_covariance
     r = SparsePosteriorKernel(prior.kernel, z, s)
-    return JudgedCovariance(s, torch.cat([kernel_variance(r, rows) for rows in task.x_judge.split(CHUNK_SIZE)]), beta)
+    return JudgedCovariance(kind, s, torch.cat([kernel_variance(r, rows) for rows in task.x_judge.split(CHUNK_SIZE)]), beta)
 
 
 @torch.no_grad()
@@ -191,6 +196,8 @@ def choose_noise(
     features: Float[Tensor, "V F"],
     weight: Float[Tensor, " V"],
     kind: NoiseName,
+    disagreement: Float[Tensor, " V"] | None = None,
+    degrees: Sequence[float] = NOISE_DEGREES,
 ) -> NoiseFit:
     """Constant or input-dependent noise, or whichever predicts unseen rows better."""
     if kind not in ("auto", "constant", "input-dependent"):
@@ -199,7 +206,9 @@ def choose_noise(
         residuals,
         variance,
         features,
+        disagreement=disagreement,
         penalties=() if kind == "constant" else PENALTIES,
+        degrees=degrees,
         allow_constant=kind != "input-dependent",
         sample_weight=weight,
         generator=torch.Generator().manual_seed(0),
@@ -217,22 +226,27 @@ def calibrate(
     covariance: CovarianceName,
     divergence_weight: float | Literal["auto"],
     noise: NoiseName,
+    disagreement: Float[Tensor, " V"] | None = None,
     late_variance: Float[Tensor, " n"] | None = None,
 ) -> tuple[JudgedCovariance, NoiseFit]:
     """S and σ² for one target. Each depends on the other, r through a(x) and σ² through r; twice around is enough.
 
-    `late_variance` is r at the last judging rows from before they were taken in.
+    `disagreement` is d², the spread of stacked means, at the judging rows. `late_variance` is r at the last of them from before
+    they were taken in.
     """
     level = prior.noise_variance
     sums = matching_sums(task, prior, z) if divergence_weight == "auto" else None
     # The first S only serves to find the level of the noise: a rough one and constant noise do.
-    rounds: tuple[tuple[float, NoiseName], ...] = ((ROUGH_TOLERANCE, "constant"), (COVARIANCE_TOLERANCE, noise))
-    for tolerance, kind in rounds:
+    rounds: tuple[tuple[float, NoiseName, Sequence[float]], ...] = (
+        (ROUGH_TOLERANCE, "constant", (math.inf,)),
+        (COVARIANCE_TOLERANCE, noise, NOISE_DEGREES),
+    )
+    for tolerance, kind, degrees in rounds:
         beta = float(divergence_weight) if sums is None else matched_divergence_weight(sums, level)
         judged = judged_covariance(task, prior, z, level, covariance, beta, tolerance)
         if late_variance is not None:
             seen = len(judged.variance) - len(late_variance)
             judged = replace(judged, variance=torch.cat([judged.variance[:seen], late_variance]))
-        fit = choose_noise(residuals, judged.variance, features, weight, kind)
+        fit = choose_noise(residuals, judged.variance, features, weight, kind, disagreement, degrees)
         level = max(float(fit.noise(features).mean()), math.ulp(0.0))
     return judged, fit

@@ -58,6 +58,7 @@ def encode_model(model: RegressionModel) -> tuple[Node, dict[str, Tensor]]:
             {name: w.put(f"noise.{i}.{name}", getattr(noise, name)) for name in _NOISE} for i, noise in enumerate(model.noises)
         ],
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
+        "disagreement_weight": w.put("disagreement_weight", model.disagreement_weight),
         # JSON has no infinity, and tensors of a file are finite.
         "degrees_of_freedom": [None if math.isinf(degrees) else float(degrees) for degrees in model.degrees_of_freedom],
         "scores": w.put("scores", model.scores),
@@ -105,12 +106,14 @@ def decode_model(
             scales=r.scales,
             tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
             degrees_of_freedom=np.array([math.inf if d is None else float(d) for d in document["degrees_of_freedom"]]),
+            disagreement_weight=r.get(document["disagreement_weight"], 1).cpu().numpy(),
             scores=r.get(document["scores"], 2),
         )
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
-        per_target = (noises, model.tempering_factor, model.degrees_of_freedom, model.scores)
-        if num_outputs < 1 or {len(part) for part in per_target} != {num_outputs} or not (model.degrees_of_freedom > 2).all():
+        per_target = (noises, model.tempering_factor, model.degrees_of_freedom, model.disagreement_weight, model.scores)
+        valid = (model.degrees_of_freedom > 2).all() and (model.disagreement_weight >= 0).all()
+        if num_outputs < 1 or {len(part) for part in per_target} != {num_outputs} or not valid:
             raise ValueError("the parts have different numbers of targets")
         # One prediction, so that parts that do not fit together show now and not later.
         row = np.zeros((1, num_features)) + r.scales.x_centre
@@ -139,7 +142,7 @@ def decode_summary(node: Node) -> Summary:
     """
     try:
         members = tuple(Member(**(part | {"weights": tuple(part["weights"])})) for part in node["members"])
-        lists = {key: tuple(node[key]) for key in ("divergence_weight", "tempering", "unseen_nll")}
+        lists = {key: tuple(node[key]) for key in ("divergence_weight", "tempering", "disagreement_weight", "unseen_nll")}
         for key in ("noise", "degrees_of_freedom"):
             lists[key] = tuple(math.inf if value is None else value for value in node[key])
         summary = Summary(**(node | lists | {"members": members}))

@@ -338,7 +338,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def ood_score(self, X: Any) -> Any:
         """How far the variance of f is back to the prior's: 0 at well-known rows, 1 far from all data."""
         rows = self._rows(X)
-        _, variance, _ = self.model_.marginals(rows)
+        _, variance, _, _ = self.model_.parts(rows)
         return _like(np.clip(variance.mean(0) / self.model_.prior_variance(rows), 0.0, 1.0), X)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -65,6 +65,12 @@ class Learned:
         """The stacked mean at the judging rows."""
         return torch.einsum("jk,kjv->jv", self.mixing, torch.stack([member.judged for member in self.members]))
 
+    @property
+    def disagreement(self) -> Float[Tensor, "J V"]:
+        """d² = Σ_k w_k (m_k − m_Q)² at the judging rows."""
+        errors = torch.stack([member.judged for member in self.members]) - self.judged
+        return torch.einsum("jk,kjv->jv", self.mixing, errors.square())
+
 
 def learn_means(
     task: Task,
@@ -111,7 +117,7 @@ def extended(learned: Learned, model: RegressionModel, x: Tensor, y: Tensor) -> 
     with torch.no_grad():
         late = None
         if fold is None:
-            late = model.prepared.marginals(x)[1]
+            late = model.prepared.parts(x)[1]
             late = late if learned.late_variance is None else torch.cat([learned.late_variance, late], dim=1)
         members = tuple(replace(m, judged=torch.cat([m.judged, m.mean(x)], dim=1)) for m in learned.members)
     only = members[0]
@@ -140,12 +146,17 @@ def assemble(
     tempering: float | Literal["auto"] | None = "auto",
     tails: TailsName = "auto",
     kernel_fit: Literal["targets", "residuals"] = "targets",
+    disagreement: bool = True,
 ) -> tuple[RegressionModel, Summary]:
-    """Covariance, noise and tempering for the means as they are; seconds in the summary are left to the caller."""
+    """Covariance, noise and tempering for the means as they are; seconds in the summary are left to the caller.
+
+    `disagreement` says whether means that disagree add to the variance.
+    """
     task, z, y_judge, weight = learned.task, learned.inducing_points, learned.y_judge, learned.judge_weight
     judged = learned.judged
     residuals = y_judge - judged
     features = noise_features(task.x_judge, judged)
+    spread = learned.disagreement if disagreement and len(learned.members) > 1 else None
     prior = learned.prior
     if kernel_fit == "residuals":
         prior = prior_for(learned.kernel, task.x_judge, residuals, weight, z, torch.Generator().manual_seed(0))
@@ -162,13 +173,16 @@ def assemble(
             covariance=covariance,
             divergence_weight=divergence_weight,
             noise=noise,
+            disagreement=None if spread is None else spread[j],
             late_variance=None if learned.late_variance is None else learned.late_variance[j],
         )
         for j in range(len(y_judge))
     ]
     s = torch.stack([part.whitened_covariance for part, _ in found])
     mean = stack([member.mean for member in learned.members], learned.mixing)
-    variance = torch.stack([part.variance + fit.noise(features) for part, fit in found])
+    # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
+    variance = torch.stack([part.variance + fit.unseen for part, fit in found])
+    gamma = tuple(fit.disagreement_weight for _, fit in found)
     fixed = None if tempering == "auto" else 1.0 if tempering is None else float(tempering)
     if tails not in ("auto", "normal"):
         raise ValueError(f'tails is "auto" or "normal"; got {tails!r}.')
@@ -183,6 +197,7 @@ def assemble(
         scales=task.scales,
         tempering_factor=factor,
         degrees_of_freedom=np.array([shape.degrees_of_freedom for shape in shapes]),
+        disagreement_weight=np.array(gamma),
         scores=(residuals.abs() / tempered.sqrt()).sort(-1).values,
     )
     summary = Summary(
@@ -191,12 +206,14 @@ def assemble(
             Member(m.name, tuple(learned.mixing[:, i].tolist()), float((y_judge - m.judged).square().mean().sqrt()), m.seconds)
             for i, m in enumerate(learned.members)
         ),
+        covariance=found[0][0].kind,
         num_inducing=len(z),
         stores_all_rows=any(len(p) == len(task.x) for p in (z, *_bases(model.posterior))),
         divergence_weight=tuple(part.divergence_weight for part, _ in found),
         noise=tuple(fit.penalty for _, fit in found),
         tempering=tuple(factor.tolist()),
         degrees_of_freedom=tuple(shape.degrees_of_freedom for shape in shapes),
+        disagreement_weight=gamma,
         unseen_nll=(
             average_nll(residuals, variance, weight, [math.inf] * len(shapes)),
             average_nll(residuals, tempered, weight, [shape.degrees_of_freedom for shape in shapes]),

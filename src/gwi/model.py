@@ -34,6 +34,7 @@ class RegressionModel:
         scales: between standardised values and the user's own.
         tempering_factor: α_T of each target.
         degrees_of_freedom: of the predictive law of each target, Student's t; infinity is the normal law.
+        disagreement_weight: γ of each target: stacked means that disagree add γ d² to the variance of f.
         scores: |y − m|/sd of rows the mean had not seen, in ascending order, for conformal intervals.
         prepared: Q ready for many predictions.
     """
@@ -43,11 +44,14 @@ class RegressionModel:
     scales: Scales
     tempering_factor: Array
     degrees_of_freedom: Array
+    disagreement_weight: Array
     scores: Float[Tensor, "J V"]
     prepared: PreparedPosterior = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prepared", PreparedPosterior(self.posterior).requires_grad_(False))
+        object.__setattr__(
+            self, "prepared", PreparedPosterior(self.posterior, torch.as_tensor(self.disagreement_weight)).requires_grad_(False)
+        )
 
     @property
     def device(self) -> torch.device:
@@ -59,15 +63,21 @@ class RegressionModel:
             yield self.scales.rows(X[start : start + chunk_size], self.device)
 
     @torch.no_grad()
-    def marginals(self, X: Array, chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array]:
-        """Mean, variance of f and noise variance at each row, standardised, one row an output."""
-        found = np.empty((3, len(self.noises), len(X)))
+    def parts(self, X: Array, chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array, Array]:
+        """Mean, r, γ d² and noise variance at each row, standardised, one row an output."""
+        found = np.empty((4, len(self.noises), len(X)))
         for i, x in enumerate(self._chunks(X, chunk_size)):
-            mean, variance = self.prepared.marginals(x)
+            mean, variance, disagreement = self.prepared.parts(x)
             features = noise_features(x, mean)
             noise = torch.stack([noise(features) for noise in self.noises])
-            found[..., i * chunk_size : (i + 1) * chunk_size] = torch.stack([mean, variance, noise]).cpu().numpy()
-        return found[0], found[1], found[2]
+            part = torch.stack([mean, variance, disagreement, noise])
+            found[..., i * chunk_size : (i + 1) * chunk_size] = part.cpu().numpy()
+        return found[0], found[1], found[2], found[3]
+
+    def marginals(self, X: Array, chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array]:
+        """Mean, variance of f and noise variance at each row, standardised, one row an output."""
+        mean, variance, disagreement, noise = self.parts(X, chunk_size)
+        return mean, variance + disagreement, noise
 
     @torch.no_grad()
     def mean(self, X: Array, chunk_size: int = CHUNK_SIZE) -> Array:
@@ -111,8 +121,9 @@ class RegressionModel:
     def covariance(self, X: Array) -> Float[Array, "J N N"]:
         """The joint covariance of y at the rows, tempered, in its own units."""
         _, variance, noise = self.marginals(X)
-        factor = self.posterior.factor(self.scales.rows(X, self.device))
-        joint = (factor @ factor.mT).cpu().numpy().copy()
+        rows = self.scales.rows(X, self.device)
+        factor = self.posterior.factor(rows)
+        joint = (factor @ factor.mT + self.prepared.disagreement(rows)).cpu().numpy().copy()
         index = np.arange(len(X))
         joint[:, index, index] = variance + noise
         return joint * (self.tempering_factor * self.scales.y_scale**2)[:, None, None]
@@ -138,7 +149,7 @@ class Decomposition:
     """Predictive variance by its source, in the target's own units.
 
     Attributes:
-        epistemic: r, of f: what more data near x would remove.
+        epistemic: of f, r and the disagreement of stacked means: what more data near x would remove.
         aleatoric: σ², of y given f: what they would not.
         total: their sum, tempered as in `predict`.
     """
@@ -172,12 +183,14 @@ class Summary:
     Attributes:
         num_rows: N.
         members: the means that were tried.
+        covariance: which S.
         num_inducing: M of the covariance.
         stores_all_rows: whether every row is an inducing point or the centre of a basis function, so that a file holds them all.
         divergence_weight: β of each target.
         noise: penalty of the noise model of each target; infinity is constant noise.
         tempering: α_T of each target.
         degrees_of_freedom: of each target's predictive law, Student's t; infinity is the normal law.
+        disagreement_weight: γ of each target: stacked means that disagree add γ d² to the variance of f.
         unseen_nll: NLL on rows the mean had not seen, before and after tempering, standardised targets.
         seconds: of the whole fit.
         note: what else a reader should know.
@@ -185,12 +198,14 @@ class Summary:
 
     num_rows: int
     members: tuple[Member, ...]
+    covariance: str
     num_inducing: int
     stores_all_rows: bool
     divergence_weight: tuple[float, ...]
     noise: tuple[float, ...]
     tempering: tuple[float, ...]
     degrees_of_freedom: tuple[float, ...]
+    disagreement_weight: tuple[float, ...]
     unseen_nll: tuple[float, float]
     seconds: float
     note: str = ""
@@ -203,7 +218,12 @@ class Summary:
             shown = ", ".join(f"{w:.2f}" for w in member.weights)
             lines.append(f"  mean {member.name:<16} weight {shown}  unseen RMSE {member.unseen_rmse:.3f}  {member.seconds:.1f} s")
         kinds = ", ".join("constant" if p == math.inf else "input-dependent" for p in self.noise)
-        lines.append(f"  weight of W₂² {', '.join(f'{b:.3g}' for b in self.divergence_weight)}; noise {kinds}")
+        weights = ", ".join(f"{b:.3g}" for b in self.divergence_weight)
+        covariance = self.covariance if self.covariance == "titsias" else f"{self.covariance}, weight of W₂² {weights}"
+        lines.append(f"  covariance {covariance}; noise {kinds}")
+        if any(self.disagreement_weight):
+            shown = ", ".join(f"{g:.2f}" for g in self.disagreement_weight)
+            lines.append(f"  where the means disagree, {shown} times their spread is added to the variance")
         factors = ", ".join(f"{a:.3f}" for a in self.tempering)
         tails = ", ".join("normal" if d == math.inf else f"t with {d:g} degrees of freedom" for d in self.degrees_of_freedom)
         lines.append(f"  unseen NLL {self.unseen_nll[0]:.3f}, tempered by {factors}: {self.unseen_nll[1]:.3f}; tails {tails}")

@@ -69,19 +69,22 @@ class PreparedPosterior(nn.Module):
 
     With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ, the coordinates c(x) = UᵀL⁻¹ k_Z(x) give
     r(x, x) = (k(x, x) − Σ c²) + Σ s c²  [eq:r_SVGP], both parts at least zero. The mean is taken apart into its terms, and kernel
-    terms on the same Z share k_Z(x).
+    terms on the same Z share k_Z(x). Where it is a convex combination Σ_k w_k m_k of several, the kernel of Q has a second part,
+    γ Σ_k w_k δ_k(x) δ_k(x') with δ_k = m_k − m_Q: the means need not be right to disagree, but where they do they cannot all be.
 
     Args:
         posterior: Q with a `SparsePosteriorKernel`; its parameters must not change afterwards.
+        disagreement_weight: γ of each output; zero unless given.
     """
 
     coordinates: Tensor
     spectrum: Tensor
     coefficients: Tensor
     weights: Tensor
+    gamma: Tensor
 
     @torch.no_grad()
-    def __init__(self, posterior: GaussianMeasure):
+    def __init__(self, posterior: GaussianMeasure, disagreement_weight: Float[Tensor, " J"] | None = None):
         super().__init__()
         kernel = posterior.kernel
         mean = posterior.mean
@@ -93,51 +96,84 @@ class PreparedPosterior(nn.Module):
         self.basis = Basis(kernel.prior_kernel, kernel.inducing_points, lower)
         vectors, spectrum = _spectrum(kernel.whitened_factor)
         num_outputs = spectrum.shape[:-1].numel()
-        own = lower.new_zeros(num_outputs, lower.shape[-1])
-        others: list[tuple[nn.Module, Tensor]] = []
-        for term, weight in _terms(mean, own.new_ones(num_outputs)):
-            if not isinstance(term, KernelMean) or term.prior_mean is not None:
-                others.append((term, weight))
-            elif term.prior_kernel is kernel.prior_kernel and torch.equal(term.inducing_points, kernel.inducing_points):
-                own = own + weight[:, None] * self.basis.coefficients(term)
-            else:
-                others.append((KernelTerm(term), weight))
-        self.terms = nn.ModuleList([term for term, _ in others])
-        self.register_buffer("weights", torch.stack([w for _, w in others]) if others else own.new_zeros(0, num_outputs))
+        members, weights = _members(mean, lower.new_ones(num_outputs))
+        own = lower.new_zeros(len(members), num_outputs, lower.shape[-1])
+        self.terms = nn.ModuleList()
+        for i, member in enumerate(members):
+            others = nn.ModuleList()
+            for term in _terms(member):
+                if not isinstance(term, KernelMean) or term.prior_mean is not None:
+                    others.append(term)
+                elif term.prior_kernel is kernel.prior_kernel and torch.equal(term.inducing_points, kernel.inducing_points):
+                    own[i] += self.basis.coefficients(term)
+                else:
+                    others.append(KernelTerm(term))
+            self.terms.append(others)
+        self.shares_basis = [bool((part != 0).any()) for part in own]
+        self.register_buffer("weights", weights)
         self.register_buffer("coefficients", own)
         self.register_buffer("spectrum", spectrum)
+        self.register_buffer(
+            "gamma", lower.new_zeros(num_outputs) if disagreement_weight is None else disagreement_weight.to(lower)
+        )
         whitened = self.basis.factor is not None
         self.register_buffer("coordinates", vectors.mT.contiguous() if whitened else solve_lower_transposed(lower, vectors).mT)
 
     def mean_at(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """m_Q at the rows of x."""
-        return self._mean(x, self.basis(x))
-
-    def _mean(self, x: Tensor, basis: Tensor) -> Tensor:
-        mean = self.coefficients @ basis
-        for term, weight in zip(self.terms, self.weights, strict=True):
-            mean = mean + weight[:, None] * term(x)
+        mean, _ = self._mean(x, self.basis(x))
         return mean
 
-    def marginals(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
-        """Mean and variance of F(x) at each row."""
+    def _mean(self, x: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
+        """m_Q, and √w_k (m_k − m_Q) of each member; no member where γ is zero."""
+        values = []
+        for shares, coefficients, terms in zip(self.shares_basis, self.coefficients, self.terms, strict=True):
+            assert isinstance(terms, nn.ModuleList)
+            parts = [term(x) for term in terms]
+            if shares or not parts:
+                parts.append(coefficients @ basis)
+            values.append(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0])
+        members = torch.stack(torch.broadcast_tensors(*values))
+        if len(members) == 1:
+            return members[0], members[:0]
+        mean = (self.weights[..., None] * members).sum(0)
+        if not (self.gamma > 0).any():
+            return mean, members[:0]
+        return mean, self.weights[..., None].sqrt() * (members - mean)
+
+    def parts(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
+        """Mean, r and γ d² at each row."""
         basis = self.basis(x)
         squares = (self.coordinates @ basis).square()
         variance = residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2))
         variance = variance + (self.spectrum[..., None, :] @ squares)[..., 0, :]
-        mean, variance = torch.broadcast_tensors(self._mean(x, basis), variance)
-        return mean, variance
+        mean, spread = self._mean(x, basis)
+        mean, variance = torch.broadcast_tensors(mean, variance)
+        return mean, variance, self.gamma[:, None] * spread.square().sum(0).expand_as(variance)
+
+    def marginals(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
+        """Mean and variance of F(x) at each row."""
+        mean, variance, disagreement = self.parts(x)
+        return mean, variance + disagreement
+
+    def disagreement(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N N"]:
+        """γ Σ_k w_k δ_k(x) δ_k(x') between the rows."""
+        mean, spread = self._mean(x, self.basis(x))
+        return self.gamma[:, None, None] * torch.einsum("kjn,kjm->jnm", spread, spread).expand(len(mean), -1, -1)
 
     def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
         """Mean and covariance of F at each batch of rows, differentiable in x where the mean is."""
         rows = x.reshape(-1, x.shape[-1])
         basis = self.basis(rows)
         batch, size = x.shape[:-2], x.shape[-2]
-        mean = self._mean(rows, basis)
+        mean, spread = self._mean(rows, basis)
         c = (self.coordinates @ basis).expand(mean.shape[0], -1, -1)
         c = c.reshape(*c.shape[:2], -1, size).permute(2, 0, 1, 3)
         prior = kernel_matrix(self.basis.prior_kernel, x.reshape(-1, size, x.shape[-1]))[:, None]
         covariance = prior - c.mT @ ((1 - self.spectrum)[..., :, None] * c)
+        if len(spread) > 0:
+            spread = spread.reshape(*spread.shape[:2], -1, size)
+            covariance = covariance + self.gamma[:, None, None] * torch.einsum("kjbn,kjbm->bjnm", spread, spread)
         mean = mean.reshape(mean.shape[0], -1, size).movedim(0, 1)
         return mean.reshape(*batch, -1, size), covariance.reshape(*batch, -1, size, size)
 
@@ -151,13 +187,17 @@ def _spectrum(factor: Float[Tensor, "*J M M"]) -> tuple[Float[Tensor, "*J M M"],
     return vectors, values.clamp_min(0)
 
 
-def _terms(mean: nn.Module | None, weight: Tensor) -> Iterator[tuple[nn.Module, Tensor]]:
-    """The parts that add up to the mean, each with its weight in each output."""
+def _members(mean: nn.Module | None, one: Tensor) -> tuple[list[nn.Module | None], Float[Tensor, "K J"]]:
+    """The means that are combined, and the weight of each in each output."""
     if isinstance(mean, ConvexMean):
-        for part, share in zip(mean.means, mean.weights.expand(len(weight), -1).mT, strict=True):
-            yield from _terms(part, weight * share)
-    elif isinstance(mean, SumMean):
+        return list(mean.means), mean.weights.to(one).expand(len(one), -1).mT.contiguous()
+    return [mean], one[None]
+
+
+def _terms(mean: nn.Module | None) -> Iterator[nn.Module]:
+    """The parts that add up to a member."""
+    if isinstance(mean, SumMean):
         for part in mean.means:
-            yield from _terms(part, weight)
+            yield from _terms(part)
     elif mean is not None:
-        yield mean, weight
+        yield mean

@@ -54,6 +54,7 @@ def paper_preset(task: Task, kind: Kind, max_steps: int | None) -> tuple[Regress
         scales=task.scales,
         tempering_factor=np.array([fit.tempering_factor]),
         degrees_of_freedom=np.array([math.inf]),
+        disagreement_weight=np.zeros(1),
         scores=((y - mean).abs() / (fit.tempering_factor * spread).sqrt()).sort(-1).values,
     )
     weight = torch.ones_like(y[0])
@@ -61,12 +62,14 @@ def paper_preset(task: Task, kind: Kind, max_steps: int | None) -> tuple[Regress
     summary = Summary(
         num_rows=len(task.x),
         members=(Member(kind, (1.0,), float((y - mean).square().mean().sqrt()), sum(fit.seconds.values())),),
+        covariance="trained",
         num_inducing=fit.num_inducing,
         stores_all_rows=False,
         divergence_weight=(1.0,),
         noise=(math.inf,),
         tempering=(fit.tempering_factor,),
         degrees_of_freedom=(math.inf,),
+        disagreement_weight=(0.0,),
         unseen_nll=(
             average_nll(y - mean, spread, weight, [math.inf]),
             average_nll(y - mean, fit.tempering_factor * spread, weight, [math.inf]),

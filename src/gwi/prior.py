@@ -17,7 +17,6 @@ from gwi.lbfgs import minimize_lbfgs
 from gwi.linalg import LOG_TWO_PI
 from gwi.objectives import collapsed_bound, log_marginal_likelihood
 
-
 # Of the raw parameters of a kernel, logarithms of scales or close to it: exp(±600) are still numbers.
 RAW_BOUND = 600.0
 
