@@ -45,6 +45,7 @@ def store(tmp_path):
     store = Store(tmp_path / "uci.sqlite")
     nll = {"gwi": 2.0, "GWI-net (paper)": 2.4, "exact GP": 2.5, "NGBoost": 3.0, "histogram boosting": 2.75}
     parts = {"gwi, Titsias": 2.1, "gwi, normal tails": 2.0625, "gwi, no r": 2.25, "gwi, constant variance": 2.5}
+    parts["gwi, no disagreement"] = 2.125
     rows = []
     for table, better in (("boston", 0.0), ("yacht", 0.75)):
         for split in (0, 1):
@@ -152,7 +153,8 @@ def test_the_page_says_who_is_first_and_plainly_when_it_is_not_us(store):
 
 def test_the_page_gives_the_parts_of_our_score(store):
     said = section(text_of(store), "boston")
-    for part in ("mean −0.250", "noise model −0.250", "covariance r −0.250", "tails −0.062", "Titsias for W₂ +0.100"):
+    parts = ("mean −0.250", "noise model −0.250", "covariance r −0.125", "disagreement −0.125", "tails −0.062")
+    for part in (*parts, "Titsias for W₂ +0.100"):
         assert part in said
     assert "the mean gains most" in said
 
@@ -172,10 +174,10 @@ def test_the_page_says_where_intervals_miss_their_band(store):
 def test_the_page_lists_failures_and_what_is_missing(store):
     text = text_of(store)
     planned = page.plan()
-    assert f"**This is a part of the run**: of {len(planned)} planned records 34 are there, failed for good: 1" in text
+    assert f"**This is a part of the run**: of {len(planned)} planned records 38 are there, failed for good: 1" in text
     assert "| standard | yacht | 1 | SVGP | ValueError: a \\| b c |" in section(text, "Failures")
     left = section(text, "Not there yet")
-    assert f"{len(planned) - 35} planned records" in left
+    assert f"{len(planned) - 39} planned records" in left
     assert re.search(r"\| standard \| exact GP \| \d+ \| boston 2–9, concrete 0–9", left)
 
 

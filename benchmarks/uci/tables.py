@@ -87,10 +87,11 @@ class Part:
 
 MEAN = Part("mean", "gwi, constant variance", "histogram boosting")
 NOISE = Part("noise model", "gwi, no r", "gwi, constant variance")
-COVARIANCE = Part("covariance r", OURS, "gwi, no r")
+COVARIANCE = Part("covariance r", "gwi, no disagreement", "gwi, no r")
+DISAGREEMENT = Part("disagreement", OURS, "gwi, no disagreement")
 TAILS = Part("tails", OURS, "gwi, normal tails")
 TITSIAS = Part("Titsias for W₂", "gwi, Titsias", OURS)
-PARTS = (MEAN, NOISE, COVARIANCE, TAILS, TITSIAS)
+PARTS = (MEAN, NOISE, COVARIANCE, DISAGREEMENT, TAILS, TITSIAS)
 
 
 def number(value: float, digits: int, *, signed: bool = False) -> str:
@@ -358,7 +359,7 @@ def in_parts(found: Comparison, table: str) -> str:
         scale = scale_of(found, table, RMSE)
         own, best = (scale.write(found.score(table, method, "rmse"), unit=True) for method in (OURS, others[0]))
         text += f"; RMSE {own}, the best other's {best} ({others[0]})"
-    steps = {part: values[part].mean for part in (MEAN, NOISE, COVARIANCE) if part in values}
+    steps = {part: values[part].mean for part in (MEAN, NOISE, COVARIANCE, DISAGREEMENT) if part in values}
     if not steps:
         return f"Parts of the NLL: {text}."
     most = min(steps, key=steps.__getitem__)
