@@ -1,6 +1,6 @@
 """Bayesian optimisation with a fitted GWIRegressor against BoTorch's own GP: the same start, acquisition and budget.
 
-    python -m benchmarks.bayesian_optimisation [--num-seeds 10] [--methods gwi ...]
+    python -m benchmarks.bayesian_optimisation [--num-seeds 20] [--methods gwi ...]
 
 writes results/bayesian_optimisation.csv: simple regret, the optimum minus the best value measured, at several budgets.
 A run that is recorded already is not done again; delete the file to start over.
@@ -110,7 +110,7 @@ def run(problem: Problem, method: Method, seed: int) -> Iterator[tuple[int, floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--num-seeds", type=int, default=10)
+    parser.add_argument("--num-seeds", type=int, default=20)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -206,20 +206,19 @@ def speed() -> str:
 
 
 def bayesian_optimisation() -> str:
-    """Median regret of each method at each budget, over the same seeds."""
-    records = read("bayesian_optimisation")
+    """Median regret of each method at each budget; methods in a block of ten seeds had the same seeds."""
+    records = [r | {"block": str(int(r["seed"]) // 10)} for r in read("bayesian_optimisation")]
     rows = []
-    for function in dict.fromkeys(r["function"] for r in records):
-        chosen = [r for r in records if r["function"] == function]
+    for function, block in dict.fromkeys((r["function"], r["block"]) for r in sorted(records, key=lambda r: r["function"])):
+        chosen = [r for r in records if (r["function"], r["block"]) == (function, block)]
         budgets = sorted({int(r["evaluations"]) for r in chosen})
         for method in dict.fromkeys(r["method"] for r in chosen):
-            found = [
-                [float(r["regret"]) for r in chosen if (r["method"], int(r["evaluations"])) == (method, budget)]
-                for budget in budgets
-            ]
+            own = [r for r in chosen if r["method"] == method]
+            found = [[float(r["regret"]) for r in own if int(r["evaluations"]) == budget] for budget in budgets]
             cells = [f"{median(regrets):.3g} at {budget}" for budget, regrets in zip(budgets, found, strict=True)]
-            rows.append([function, method, str(len(found[0])), *cells])
-    return table(["function", "method", "seeds", "start", *["median regret"] * (len(rows[0]) - 4)], rows)
+            seeds = sorted({int(r["seed"]) for r in own})
+            rows.append([function, f"{seeds[0]}–{seeds[-1]}", method, *cells])
+    return table(["function", "seeds", "method", "start", *["median regret"] * (len(rows[0]) - 4)], rows)
 
 
 def uci() -> str:
