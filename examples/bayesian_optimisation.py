@@ -32,7 +32,7 @@ BOUNDS = torch.as_tensor(branin.bounds)
 
 # %% What we believe after some evaluations. BoTorch maximises, hence −y.
 def believe(x: Tensor, y: Tensor) -> GWIRegressor:
-    """A GP mean over all rows, with W₂-optimal uncertainty."""
+    """A GP mean over all rows, with the exact posterior around it."""
     return GWIRegressor(mean="svgp-all", noise="constant", covariance="titsias", random_state=SEED).fit(x, -y)
 
 

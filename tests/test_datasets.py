@@ -4,13 +4,14 @@ import gzip
 import inspect
 import io
 import urllib.error
+from http.client import HTTPException
 from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
-from gwi import datasets
+from gwi import datasets, downloads
 from gwi.datasets import UCIName, load_uci
 
 # As a source may hold it: a column of no use first, the target in the middle, and a negative zero.
@@ -38,18 +39,18 @@ def offline(address, timeout):
 
 def go_online(monkeypatch, files):
     source = Source(files)
-    monkeypatch.setattr(datasets, "urlopen", source)
+    monkeypatch.setattr(downloads, "urlopen", source)
     return source
 
 
 @pytest.fixture
 def cached(monkeypatch, tmp_path):
     """Where the small table is kept that goes by the name of yacht; no data folder, no network."""
-    expected = datasets._Source("yacht", TABLE.shape, datasets._sha256(TABLE))
+    expected = datasets._Source("yacht", TABLE.shape, downloads.sha256(TABLE))
     monkeypatch.setitem(datasets._SOURCES, "yacht", expected)
     monkeypatch.delenv("GWI_DATA", raising=False)
     monkeypatch.setenv("GWI_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(datasets, "urlopen", offline)
+    monkeypatch.setattr(downloads, "urlopen", offline)
     return tmp_path / "cache" / "uci" / "yacht.npy"
 
 
@@ -81,7 +82,7 @@ def test_a_download_takes_the_columns_that_the_source_names(monkeypatch, cached)
 def test_the_second_time_the_cache_is_read_without_network(monkeypatch, cached):
     go_online(monkeypatch, FILES)
     load_uci("yacht")
-    monkeypatch.setattr(datasets, "urlopen", offline)
+    monkeypatch.setattr(downloads, "urlopen", offline)
     assert_is_the_table(load_uci("yacht"))
     assert [path.name for path in cached.parent.iterdir()] == ["yacht.npy"]
     np.testing.assert_array_equal(np.load(cached, allow_pickle=False), TABLE)
@@ -156,7 +157,7 @@ def test_a_download_of_other_values_is_refused_and_not_kept(monkeypatch, cached,
         urllib.error.URLError("no route to host"),
         urllib.error.HTTPError("https://example.org", 404, "Not Found", None, None),
         TimeoutError("timed out"),
-        datasets.HTTPException("cut off"),
+        HTTPException("cut off"),
     ],
     ids=["offline", "404", "timeout", "cut off"],
 )
@@ -164,7 +165,7 @@ def test_without_network_one_sentence_says_what_was_tried_and_what_helps(monkeyp
     def fail(address, timeout):
         raise failure
 
-    monkeypatch.setattr(datasets, "urlopen", fail)
+    monkeypatch.setattr(downloads, "urlopen", fail)
     with pytest.raises(ConnectionError) as caught:
         load_uci("yacht")
     message = str(caught.value)

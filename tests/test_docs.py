@@ -51,8 +51,8 @@ PAPER_LABELS = [
 LAYERS = [
     {"linalg"},
     {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files"},
-    {"kernels", "predictors", "codec", "tails", "datasets"},
-    {"sums", "metrics"},
+    {"kernels", "predictors", "codec", "tails", "downloads"},
+    {"sums", "metrics", "classification_metrics", "datasets", "images"},
     {"means"},
     {"divergences", "likelihoods"},
     {"objectives", "inducing"},

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
-import os
-import warnings
 import zlib
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal
-from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -20,7 +15,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gwi.files import write_atomically
+from gwi.downloads import Item, cache_file, check_sha256, data_file, fetch, keep, recall, unusable_download, unusable_file
 
 Array = NDArray[np.float64]
 
@@ -103,93 +98,57 @@ def load_uci(name: UCIName) -> tuple[Float[Tensor, "N D"], Float[Tensor, "1 N"]]
     """
     if name not in _SOURCES:
         raise ValueError(f"There is no table {name!r}; the tables are {', '.join(_SOURCES)}.")
-    folder = os.environ.get("GWI_DATA")
-    path = Path(folder, "uci", f"{name}.csv.gz") if folder else None
-    values = _cached(name) if path is None or not path.is_file() else _from_file(name, path)
-    table = torch.from_numpy(values)
+    item = Item("table", name, f"uci/{name}.csv.gz", f"{_ADDRESS}/{_SOURCES[name].folder}/data")
+    path = data_file(item.place)
+    table = torch.from_numpy(_cached(item, _SOURCES[name]) if path is None else _from_file(item, _SOURCES[name], path))
     return table[:, :-1].contiguous(), table[:, -1][None].contiguous()
 
 
-def _from_file(name: UCIName, path: Path) -> Array:
+def _from_file(item: Item, source: _Source, path: Path) -> Array:
     """The table in a compressed CSV file with one header row."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            return _checked(name, np.loadtxt(file, delimiter=",", skiprows=1, ndmin=2))
+            return _checked(source, np.loadtxt(file, delimiter=",", skiprows=1, ndmin=2))
     # What gzip and loadtxt raise on damaged files, and the checksum on other values.
     except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"The file {path} is damaged or not the table {name!r} ({error}); replace it, "
-            "or unset the environment variable GWI_DATA to download the table."
-        ) from error
+        raise unusable_file(item, error) from error
 
 
-def _cached(name: UCIName) -> Array:
+def _cached(item: Item, source: _Source) -> Array:
     """The table as an earlier download left it, else from a new one."""
-    folder = os.environ.get("GWI_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gwi")
-    path = Path(folder, "uci", f"{name}.npy")
-    try:
-        with path.open("rb") as file:
-            return _checked(name, np.lib.format.read_array(file, allow_pickle=False))
-    # Absent, unreadable or damaged, a download mends it; and NumPy's reader of headers fails in too many ways to list.
-    except Exception:
-        pass
-    values = _download(name)
-    buffer = io.BytesIO()
-    np.save(buffer, values, allow_pickle=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, buffer.getvalue())
-    except OSError as error:
-        warnings.warn(f"The table {name!r} could not be kept as {path} ({error}); set GWI_CACHE to another folder.", stacklevel=3)
-    return values
+    path = cache_file(f"uci/{item.name}.npy")
+    values = recall(path, lambda file: _checked(source, np.lib.format.read_array(file, allow_pickle=False)))
+    if values is not None:
+        return values
+    downloaded = _download(item, source)
+    keep(item, path, lambda file: np.save(file, downloaded, allow_pickle=False))
+    return downloaded
 
 
-def _download(name: UCIName) -> Array:
+def _download(item: Item, source: _Source) -> Array:
     """The table from its public source: whitespace-separated numbers, and which columns are features and target."""
-    address = f"{_ADDRESS}/{_SOURCES[name].folder}/data"
-    try:
-        data, features, target = (_fetch(f"{address}/{file}.txt") for file in ("data", "index_features", "index_target"))
-    except (OSError, HTTPException) as error:
-        looked_at = os.environ.get("GWI_DATA") or "$GWI_DATA"
-        raise ConnectionError(
-            f"The table {name!r} is not at {looked_at}/uci/{name}.csv.gz and could not be downloaded from {address} ({error}); "
-            f"go online, or set the environment variable GWI_DATA to a folder that holds uci/{name}.csv.gz."
-        ) from error
+    files = ("data", "index_features", "index_target")
+    data, features, target = fetch(item, [f"{item.address}/{file}.txt" for file in files])
     try:
         # Column numbers may be written as floats.
         columns = np.concatenate([np.loadtxt(io.BytesIO(text), ndmin=1) for text in (features, target)]).astype(int)
-        return _checked(name, np.loadtxt(io.BytesIO(data), ndmin=2)[:, columns])
+        return _checked(source, np.loadtxt(io.BytesIO(data), ndmin=2)[:, columns])
     except (ValueError, IndexError) as error:
-        raise ValueError(
-            f"What {address} holds is not the table {name!r} ({error}); try again later, "
-            f"or set the environment variable GWI_DATA to a folder that holds uci/{name}.csv.gz."
-        ) from error
+        raise unusable_download(item, error) from error
 
 
-def _fetch(address: str) -> bytes:
-    """The content of an address."""
-    with urlopen(address, timeout=30) as response:
-        return response.read()
-
-
-def _checked(name: UCIName, values: NDArray[Any]) -> Array:
+def _checked(source: _Source, values: NDArray[Any]) -> Array:
     """The values when they are those of the table, in the form that the checksum is taken of.
 
     Raises:
         ValueError: when they are not.
     """
-    source = _SOURCES[name]
     if values.shape != source.shape or values.dtype != np.float64:
         raise ValueError(f"{values.dtype} values of shape {values.shape} instead of float64 {source.shape}")
     # Adding zero turns −0.0 into 0.0: equal numbers, other bits.
     values = np.ascontiguousarray(values + 0.0)
-    if _sha256(values) != source.sha256:
-        raise ValueError("the checksum of its values does not match")
+    check_sha256(source.sha256, values)
     return values
-
-
-def _sha256(values: Array) -> str:
-    return hashlib.sha256(values.astype("<f8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)

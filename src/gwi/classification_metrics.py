@@ -1,0 +1,119 @@
+"""Scores of predicted class probabilities, and of scores that should tell outliers from the data of the training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from scipy.special import entr
+
+from gwi.scaling import Array
+
+# Bins of the confidence behind the calibration error: the number in common use since Guo et al. (2017).
+NUM_BINS = 15
+# A row of probabilities may miss one by this much: rounding in float32 does not, logits do.
+SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """How good predicted class probabilities were; lower is better except for accuracy.
+
+    Attributes:
+        accuracy: share of rows whose most probable class is the right one; of equals the first counts.
+        nll: mean negative logarithm of the right class's probability; infinite where one of these is zero.
+        brier: mean, over rows, of the squared distance from the probabilities to the right class's corner: 0 to 2.
+        ece: expected calibration error: over 15 bins (b/15, (b+1)/15] of the confidence, which is the largest probability,
+            the distance of its mean from the bin's accuracy, weighted by the bin's share of rows.
+    """
+
+    accuracy: float
+    nll: float
+    brier: float
+    ece: float
+
+
+def score_classes(probabilities: Float[Array, "N J"], y: Int[NDArray[np.int64], " N"]) -> ClassScores:
+    """All scores of the probabilities at these labels, which are 0 to J − 1; nothing is clipped, so that the NLL may be infinite.
+
+    Raises:
+        ValueError: when there are no rows, a row is no probability distribution, or a label is no class.
+    """
+    num_rows, num_classes = probabilities.shape
+    if num_rows == 0:
+        raise ValueError("Scores need at least one row; got none.")
+    total = probabilities.sum(1)
+    # Said this way round, NaN is refused too.
+    if not (probabilities.min() >= 0 and np.abs(total - 1).max() <= SUM_TOLERANCE):
+        raise ValueError(
+            "Each row of probabilities must be non-negative and sum to one; "
+            f"the lowest value is {probabilities.min():.3g} and the sums go from {total.min():.3g} to {total.max():.3g}."
+        )
+    if y.min() < 0 or y.max() >= num_classes:
+        raise ValueError(f"Labels must be 0 to {num_classes - 1}, the columns of the probabilities; got {y.min()} to {y.max()}.")
+    with np.errstate(divide="ignore"):
+        nll = -np.log(probabilities[np.arange(num_rows), y]).mean()
+    hit = probabilities.argmax(1) == y
+    residual = probabilities.copy()
+    residual[np.arange(num_rows), y] -= 1
+    return ClassScores(
+        accuracy=float(hit.mean()),
+        nll=float(nll),
+        brier=float(np.square(residual).sum(1).mean()),
+        ece=_calibration_error(probabilities.max(1), hit),
+    )
+
+
+def _calibration_error(confidence: Float[Array, " N"], hit: NDArray[np.bool_]) -> float:
+    inner_edges = np.arange(1, NUM_BINS) / NUM_BINS
+    excess = np.bincount(np.searchsorted(inner_edges, confidence), weights=hit - confidence)
+    return float(np.abs(excess).sum() / len(confidence))
+
+
+def entropy(probabilities: Float[Array, "*rows J"]) -> Float[Array, "*rows"]:
+    """−Σ_j p_j log p_j in nats, where 0 log 0 = 0."""
+    return entr(probabilities).sum(-1)
+
+
+@dataclass(frozen=True)
+class OODScores:
+    """How well a score tells outliers, the positive class, from in-distribution rows.
+
+    A row is called an outlier when its score is at or above a threshold, so that rows with equal scores are called alike.
+
+    Attributes:
+        auroc: probability that an outlier scores above an in-distribution row, equal scores counting one half.
+        aupr: average precision: the precision at each threshold, weighted by the share of the outliers that it adds.
+        fpr95: share of in-distribution rows called outliers at the highest threshold that finds at least 95 % of the outliers:
+            the false positive rate of in-distribution data at 95 % true positive rate for outliers; lower is better.
+    """
+
+    auroc: float
+    aupr: float
+    fpr95: float
+
+
+def score_ood(inside: Float[Array, " N"], outside: Float[Array, " M"]) -> OODScores:
+    """All scores of a score that is meant to be higher for outliers (outside) than for in-distribution rows (inside).
+
+    Raises:
+        ValueError: when one of the two has no rows, or a score is NaN.
+    """
+    if len(inside) == 0 or len(outside) == 0:
+        raise ValueError(f"Both sides need at least one row; got {len(inside)} inside and {len(outside)} outside.")
+    scores = np.concatenate([inside, outside])
+    if np.isnan(scores).any():
+        raise ValueError(f"{np.isnan(scores).sum()} of {len(scores)} scores are NaN; a row without a score cannot be ranked.")
+    thresholds, place = np.unique(scores, return_inverse=True)
+    # How many rows of each side each threshold adds, from the highest down; whole numbers, so that ties are exact.
+    new_false = np.bincount(place[: len(inside)], minlength=len(thresholds))[::-1]
+    new_true = np.bincount(place[len(inside) :], minlength=len(thresholds))[::-1]
+    false, true = new_false.cumsum(), new_true.cumsum()
+    enough = int(np.argmax(100 * true >= 95 * len(outside)))
+    return OODScores(
+        auroc=float((new_false * (2 * true - new_true)).sum() / (2 * len(inside) * len(outside))),
+        aupr=float((new_true * (true / (true + false))).sum() / len(outside)),
+        fpr95=float(false[enough] / len(inside)),
+    )
