@@ -54,7 +54,7 @@ LAYERS = [
     {"kernels", "predictors", "codec", "tails", "downloads"},
     {"sums", "metrics", "classification_metrics", "datasets", "images"},
     {"means"},
-    {"divergences", "likelihoods"},
+    {"divergences", "likelihoods", "softmax"},
     {"objectives", "inducing"},
     {"prior", "covariance", "training", "noise", "tempering", "prepared"},
     {"learners", "model", "paper"},

@@ -1,0 +1,113 @@
+"""Expectations of the softmax against sums over fine grids, draws, and the limit of certain logits."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from gwi.softmax import SoftmaxLikelihood, softmax_moments
+
+F64 = torch.float64
+
+
+def cases(num_classes, spread, num_rows=6, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    mean = 3 * torch.randn(num_classes, num_rows, dtype=F64, generator=g)
+    return mean, spread**2 * torch.randn(num_classes, num_rows, dtype=F64, generator=g).exp()
+
+
+def entropy(p):
+    return -(p * p.log()).sum(0)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 6.0, 30.0])
+def test_two_classes_are_a_logistic_under_one_normal_difference(spread):
+    mean, variance = cases(2, spread)
+    z = np.linspace(-12, 12, 200_001)
+    weight = np.exp(-(z**2) / 2) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
+    found = softmax_moments(mean, variance)
+    tolerance = 1e-7 if spread <= 6 else 2e-3
+    for n in range(mean.shape[1]):
+        d = float(mean[0, n] - mean[1, n]) + math.sqrt(float(variance[:, n].sum())) * z
+        p = 1 / (1 + np.exp(-d))
+        assert float(found.probabilities[0, n]) == pytest.approx((weight * p).sum(), abs=tolerance)
+        # log(e^a + e^b) = b + log(1 + e^d)
+        log_normaliser = float(mean[1, n]) + (weight * np.logaddexp(0, d)).sum()
+        assert float(found.log_normaliser[n]) == pytest.approx(log_normaliser, abs=10 * tolerance * (1 + spread))
+        h = np.logaddexp(0, -d) * p + np.logaddexp(0, d) * (1 - p)
+        assert float(found.entropy[n]) == pytest.approx((weight * h).sum(), abs=10 * tolerance * (1 + spread))
+
+
+@pytest.mark.parametrize("num_classes", [3, 10, 100])
+@pytest.mark.parametrize("spread", [0.3, 2.0])
+def test_moments_are_the_means_over_draws(num_classes, spread):
+    mean, variance = cases(num_classes, spread, num_rows=3)
+    found = softmax_moments(mean, variance)
+    g = torch.Generator().manual_seed(1)
+    draws = mean + variance.sqrt() * torch.randn(40_000, *mean.shape, dtype=F64, generator=g)
+    p = draws.softmax(1)
+    for value, sample in (
+        (found.probabilities, p),
+        (found.log_normaliser, draws.logsumexp(1)),
+        (found.entropy, torch.special.entr(p).sum(1)),
+    ):
+        error = sample.std(0) / 200 + 1e-9
+        assert ((value - sample.mean(0)).abs() < 5 * error).all()
+
+
+def test_probabilities_sum_to_one_before_any_normalisation():
+    for spread in (0.01, 1.0, 10.0):
+        mean, variance = cases(7, spread, num_rows=50)
+        torch.testing.assert_close(
+            softmax_moments(mean, variance).probabilities.sum(0), torch.ones(50, dtype=F64), rtol=0, atol=1e-7
+        )
+
+
+def test_certain_logits_give_the_softmax_itself():
+    mean, _ = cases(5, 1.0)
+    found = softmax_moments(mean, torch.zeros_like(mean))
+    torch.testing.assert_close(found.probabilities, mean.softmax(0), rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(found.log_normaliser, mean.logsumexp(0), rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(found.entropy, entropy(mean.softmax(0)), rtol=1e-6, atol=1e-7)
+
+
+def test_logits_far_from_zero_and_rows_of_unlike_spread_lose_nothing():
+    mean, variance = cases(4, 1.0, num_rows=40)
+    variance[:, ::2] *= 100
+    alone = [softmax_moments(mean[:, n : n + 1], variance[:, n : n + 1]).probabilities for n in range(40)]
+    together = softmax_moments(mean + 1e4, variance)
+    torch.testing.assert_close(together.probabilities, torch.cat(alone, dim=1), rtol=0, atol=1e-7)
+    shifted = softmax_moments(mean, variance)
+    torch.testing.assert_close(together.log_normaliser, shifted.log_normaliser + 1e4, rtol=0, atol=1e-6)
+    torch.testing.assert_close(together.entropy, shifted.entropy, rtol=0, atol=1e-6)
+
+
+def test_entropy_that_is_left_is_at_most_the_predictive_one():
+    mean, variance = cases(6, 2.0, num_rows=100)
+    found = softmax_moments(mean, variance)
+    gain = entropy(found.probabilities) - found.entropy
+    assert (gain > 0).all()
+
+
+def test_gradients_are_right():
+    mean, variance = (v.requires_grad_(True) for v in cases(3, 0.7, num_rows=2))
+    y = torch.tensor([0, 2])
+    likelihood = SoftmaxLikelihood(3)
+    assert torch.autograd.gradcheck(
+        lambda m, v: likelihood.expected_log_likelihood(y, m, v), (mean, variance), eps=1e-5, atol=1e-5
+    )
+    assert torch.autograd.gradcheck(lambda m, v: likelihood.nll(y, m, v), (mean, variance), eps=1e-5, atol=1e-5)
+
+
+def test_expected_log_likelihood_is_at_most_the_log_of_the_predictive_probability():
+    mean, variance = cases(5, 1.5, num_rows=20)
+    likelihood = SoftmaxLikelihood(5)
+    y = torch.arange(20) % 5
+    assert (likelihood.expected_log_likelihood(y, mean, variance) <= -likelihood.nll(y, mean, variance) + 1e-9).all()
+    assert likelihood.predictive(mean, variance).probs.shape == (20, 5)
+
+
+def test_one_class_is_refused():
+    with pytest.raises(ValueError, match="at least 2"):
+        SoftmaxLikelihood(1)
