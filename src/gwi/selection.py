@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.optimize import nnls
@@ -28,13 +29,16 @@ from gwi.learners import (
 from gwi.means import ConvexMean, FixedMean, ModuleMean, SumMean
 from gwi.predictors import plain_predictor
 from gwi.prior import PriorFit
-from gwi.scaling import RescaledMean
+from gwi.scaling import Array, RescaledMean
 
 # Below so many rows "auto" is the exact GP alone.
 FEW_ROWS = 250
 # Above so many trees are larger and fewer, and above the next number there are none: they grow to gigabytes.
 LARGE = 20_000
 MANY_ROWS = 100_000
+# Of the weights of a stack towards equal ones: inside training rows of nine tables 0.1 lowered the error in gaps by 1–4 % on four
+# of seven and cost at most 0.7 % anywhere.
+SHRINKAGE = 0.1
 NAMES = ("svgp", "svgp-all", "network", "svgp+network")
 
 
@@ -154,16 +158,32 @@ def _network_size(num_rows: int) -> dict[str, Any]:
 
 
 def convex_weights(
-    judged: Float[Tensor, "K V"], y: Float[Tensor, " V"], sample_weight: Float[Tensor, " V"]
+    judged: Float[Tensor, "K V"], y: Float[Tensor, " V"], sample_weight: Float[Tensor, " V"], shrinkage: float = SHRINKAGE
 ) -> Float[Tensor, " K"]:
-    """w ≥ 0, Σ w = 1 that minimise Σ (y − Σ w_k m_k)² on rows the means have not seen."""
-    errors = ((y - judged) * sample_weight.sqrt()).mT.cpu()
+    """w ≥ 0, Σ w = 1 that minimise mean (y − Σ w_k m_k)² + λ s² ‖w − 1/K‖² on rows the means have not seen.
+
+    s² is what is left at λ = 0. Rows that are alike to those learned from favour one or two means; new rows may not be alike, and
+    equal weights are the safer the less is lost by them.
+
+    Args:
+        judged: predictions of each mean.
+        y: targets.
+        sample_weight: of each row.
+        shrinkage: λ.
+    """
+    errors = ((y - judged) * sample_weight.sqrt()).mT.cpu().numpy() / len(y) ** 0.5
+    num_means = errors.shape[1]
     # Non-negative least squares on the errors, ‖E w‖², with Σ w = 1 as one heavy row.
-    heavy = 1e3 * max(float(errors.abs().max()), 1e-12) * len(errors) ** 0.5
-    system = torch.cat([errors, torch.full((1, errors.shape[1]), heavy, dtype=errors.dtype)])
-    target = torch.cat([errors.new_zeros(len(errors)), errors.new_tensor([heavy])])
-    weights = torch.from_numpy(nnls(system.numpy(), target.numpy())[0])
-    return (weights / weights.sum()).to(judged)
+    heavy = 1e3 * max(float(np.abs(errors).max()) * len(errors) ** 0.5, 1e-12)
+
+    def solve(penalty: float) -> Array:
+        rows = [errors, penalty * np.eye(num_means), np.full((1, num_means), heavy)]
+        target = np.concatenate([np.zeros(len(errors)), np.full(num_means, penalty / num_means), [heavy]])
+        found, _ = nnls(np.concatenate(rows), target)
+        return found / found.sum()
+
+    left = float(np.linalg.norm(errors @ solve(0.0)))
+    return torch.from_numpy(solve(shrinkage**0.5 * left)).to(judged)
 
 
 def stack(means: Sequence[nn.Module], weights: Float[Tensor, "J K"]) -> nn.Module:

@@ -1,0 +1,53 @@
+"""The weights of a stack: least squares on the simplex, a little towards equal ones."""
+
+import pytest
+import torch
+
+from gwi.selection import convex_weights
+
+F64 = torch.float64
+
+
+def predictions(num_rows=400, seed=0):
+    """Targets and three means with errors of different size, two of them alike."""
+    g = torch.Generator().manual_seed(seed)
+    y, common, *own = torch.randn(5, num_rows, dtype=F64, generator=g)
+    return y, torch.stack([y + 0.5 * common + 0.2 * own[0], y + 0.5 * common + 0.4 * own[1], y + 0.8 * own[2]])
+
+
+def loss(weights, judged, y, shrinkage, left):
+    return float((y - weights @ judged).square().mean() + shrinkage * left * (weights - 1 / len(weights)).square().sum())
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 0.1, 3.0])
+def test_no_other_weights_are_better(shrinkage):
+    y, judged = predictions()
+    ones = torch.ones_like(y)
+    free = convex_weights(judged, y, ones, 0.0)
+    left = float((y - free @ judged).square().mean())
+    found = convex_weights(judged, y, ones, shrinkage)
+    assert float(found.sum()) == pytest.approx(1.0)
+    best = loss(found, judged, y, shrinkage, left)
+    grid = torch.cartesian_prod(*[torch.linspace(0, 1, 101, dtype=F64)] * 2)
+    for a, b in grid[grid.sum(1) <= 1]:
+        assert best <= loss(torch.stack([a, b, 1 - a - b]), judged, y, shrinkage, left) + 1e-9
+
+
+def test_shrinkage_leads_to_equal_weights_and_none_to_a_mean_that_is_right():
+    y, judged = predictions()
+    ones = torch.ones_like(y)
+    torch.testing.assert_close(convex_weights(judged, y, ones, 1e6), torch.full((3,), 1 / 3, dtype=F64), atol=1e-4, rtol=0)
+    judged[1] = y
+    torch.testing.assert_close(convex_weights(judged, y, ones), torch.tensor([0.0, 1.0, 0.0], dtype=F64), atol=1e-6, rtol=0)
+
+
+def test_units_do_not_matter_and_a_weight_of_two_is_a_row_twice():
+    y, judged = predictions(50)
+    ones = torch.ones_like(y)
+    expected = convex_weights(judged, y, ones)
+    torch.testing.assert_close(convex_weights(1e6 * judged, 1e6 * y, ones), expected, atol=1e-6, rtol=0)
+    weight = ones.clone()
+    weight[:10] = 2.0
+    twice = torch.cat([torch.arange(50), torch.arange(10)])
+    found = convex_weights(judged, y, weight / weight.mean())
+    torch.testing.assert_close(found, convex_weights(judged[:, twice], y[twice], torch.ones(60, dtype=F64)), atol=1e-6, rtol=0)
