@@ -56,6 +56,16 @@ def test_moments_are_the_means_over_draws(num_classes, spread):
         assert ((value - sample.mean(0)).abs() < 5 * error).all()
 
 
+@pytest.mark.parametrize("num_classes", [2, 10, 100])
+@pytest.mark.parametrize("spread", [0.01, 0.5, 3.0])
+def test_five_digits_are_five_digits(num_classes, spread):
+    mean, variance = cases(num_classes, spread, num_rows=4)
+    exact, quick = (softmax_moments(mean, variance, digits=digits) for digits in (8, 5))
+    torch.testing.assert_close(quick.probabilities, exact.probabilities, rtol=0, atol=1e-5)
+    torch.testing.assert_close(quick.log_normaliser, exact.log_normaliser, rtol=0, atol=1e-4)
+    torch.testing.assert_close(quick.entropy, exact.entropy, rtol=0, atol=1e-4)
+
+
 def test_probabilities_sum_to_one_before_any_normalisation():
     for spread in (0.01, 1.0, 10.0):
         mean, variance = cases(7, spread, num_rows=50)

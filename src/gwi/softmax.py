@@ -15,19 +15,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Steps of the rule over t and, in standard deviations, inside P: errors are below exp(−π²/h) of the value, 3e-9 here.
-_STEP = 0.5
-_INNER_STEP, _INNER_STEP_TIMES_STD = 0.9, 0.5
-# A normal law is cut at so many standard deviations: 1e-9 of it is outside.
-_REACH = 6.0
-# Above the largest logit the integrands fall like e^{−t}, below it like exp(−e^{−t}).
-_ABOVE, _BELOW = 22.0, 3.5
+
+@dataclass(frozen=True)
+class _Rule:
+    """Nodes of the trapezoidal rule.
+
+    Attributes:
+        step: over t, and inside P where logits spread widely; errors are of the order of exp(−π²/h).
+        inner_step: inside P at most, in standard deviations.
+        reach: where a normal law is cut, in standard deviations.
+        above: the largest logit, where integrands fall like e^{−t}.
+        below: it, where they fall like exp(−e^{−t}).
+    """
+
+    step: float
+    inner_step: float
+    reach: float
+    above: float
+    below: float
+
+
+_RULES = {8: _Rule(0.5, 0.9, 6.0, 22.0, 3.5), 5: _Rule(0.65, 1.0, 5.2, 14.0, 2.8)}
 # Nodes inside P: enough for standard deviations of logits up to 16; beyond, errors grow slowly (1e-3 at 60).
 _MOST_INNER_NODES = 400
 # Numbers held in one array at a time.
@@ -49,8 +64,9 @@ class SoftmaxMoments:
     entropy: Float[Tensor, " N"]
 
 
-def softmax_moments(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> SoftmaxMoments:
-    """The moments of each row, to about eight digits; differentiable."""
+def softmax_moments(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"], *, digits: Literal[5, 8] = 8) -> SoftmaxMoments:
+    """The moments of each row, to about so many digits; differentiable. Five take a third of the time of eight."""
+    rule = _RULES[digits]
     std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
     # A shift of all logits changes nothing but the normaliser; near zero no digits are lost.
     shift = mean.detach().amax(0)
@@ -60,9 +76,9 @@ def softmax_moments(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) 
     parts = []
     start = 0
     while start < mean.shape[1]:
-        size = _rows_at_a_time(mean.detach(), std.detach(), order, start)
+        size = _rows_at_a_time(mean.detach(), std.detach(), order, start, rule)
         rows = order[start : start + size]
-        arguments = mean[:, rows], std[:, rows]
+        arguments = mean[:, rows], std[:, rows], rule
         # Nodes are computed again in the backward pass, so what is held between the passes does not grow with them.
         if torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad):
             parts.append(checkpoint(_moments, *arguments, use_reentrant=False))
@@ -74,41 +90,41 @@ def softmax_moments(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) 
     return SoftmaxMoments(probabilities, log_normaliser + shift, log_normaliser - weighted)
 
 
-def _rows_at_a_time(mean: Tensor, std: Tensor, order: Tensor, start: int) -> int:
+def _rows_at_a_time(mean: Tensor, std: Tensor, order: Tensor, start: int, rule: _Rule) -> int:
     """How many rows fit, by the spread of the last of them."""
     size = min(1024, len(order) - start)
     while size > 1:
         rows = order[start : start + size]
-        outer, inner = _num_nodes(mean[:, rows], std[:, rows])
+        outer, inner = _num_nodes(mean[:, rows], std[:, rows], rule)
         if outer * inner * mean.shape[0] * size <= _CHUNK_SIZE:
             return size
         size //= 2
     return 1
 
 
-def _range(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+def _range(mean: Tensor, std: Tensor, rule: _Rule) -> tuple[Tensor, Tensor]:
     """Where Π P rises from zero to one, for each row."""
-    low = (mean - _REACH * std).amax(0).clamp_max(0.0) - _BELOW
-    high = (mean + _REACH * std).amax(0) + _ABOVE + math.log(mean.shape[0])
+    low = (mean - rule.reach * std).amax(0).clamp_max(0.0) - rule.below
+    high = (mean + rule.reach * std).amax(0) + rule.above + math.log(mean.shape[0])
     return low, high
 
 
-def _num_nodes(mean: Tensor, std: Tensor) -> tuple[int, int]:
-    low, high = _range(mean, std)
-    outer = math.ceil(float((high - low).max()) / _STEP) + 1
-    step = min(_INNER_STEP, _INNER_STEP_TIMES_STD / max(float(std.max()), 1e-6))
-    return outer, min(2 * math.ceil(_REACH / step) + 1, _MOST_INNER_NODES)
+def _num_nodes(mean: Tensor, std: Tensor, rule: _Rule) -> tuple[int, int]:
+    low, high = _range(mean, std, rule)
+    outer = math.ceil(float((high - low).max()) / rule.step) + 1
+    step = min(rule.inner_step, rule.step / max(float(std.max()), 1e-6))
+    return outer, min(2 * math.ceil(rule.reach / step) + 1, _MOST_INNER_NODES)
 
 
-def _moments(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(mean: Tensor, std: Tensor, rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
     """E p_j, E log Σ e^F and Σ_j E p_j F_j of each row."""
     with torch.no_grad():  # The integrals do not depend on where their nodes are.
-        low, high = _range(mean, std)
-        num_outer, num_inner = _num_nodes(mean, std)
+        low, high = _range(mean, std, rule)
+        num_outer, num_inner = _num_nodes(mean, std, rule)
         grid = torch.linspace(0, 1, num_outer, dtype=mean.dtype, device=mean.device)
         t = low + (high - low) * grid[:, None]
         step = (high - low) / (num_outer - 1)
-        z = torch.linspace(-_REACH, _REACH, num_inner, dtype=mean.dtype, device=mean.device)
+        z = torch.linspace(-rule.reach, rule.reach, num_inner, dtype=mean.dtype, device=mean.device)
         weight = (-z.square() / 2).exp()
         weight = weight / weight.sum()
     # Axes: inner node, class, outer node, row.
