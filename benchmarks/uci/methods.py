@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -70,7 +71,7 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
         clock, start = Budget(budget.seconds), time.perf_counter()
         other, _ = assemble(learned, **options)
         found[name] = Fitted(
-            lambda new, other=other: law_of(other, new),  # type: ignore[misc]
+            partial(law_of, other),
             settings | options | {"degrees_of_freedom": float(other.degrees_of_freedom[0])},
             shared_cpu + clock.spent(),
             shared + time.perf_counter() - start,
@@ -78,7 +79,7 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
     kinds: dict[str, Literal["auto", "constant"]] = {"gwi, no r": "auto", "gwi, constant variance": "constant"}
     for name, kind in kinds.items():
         found[name] = Fitted(
-            lambda new, kind=kind: without_covariance(learned, new, noise=kind),  # type: ignore[misc]
+            partial(without_covariance, learned, noise=kind),
             settings | {"covariance": "none", "noise": kind},
             shared_cpu,
             shared,

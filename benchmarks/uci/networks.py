@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ class Layers(nn.Module):
 
 
 def train(
-    parameters: list[nn.Parameter],
+    parameters: Sequence[Tensor],
     loss: Callable[[Tensor], Tensor],
     num_rows: int,
     *,
@@ -270,7 +270,7 @@ def bayes_by_backprop(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
         return (posterior - prior) / num_batches - fit.sum() * (len(x) / num_batches / batch.shape[1])
 
     done = train(
-        [mean, raw, log_noise],  # type: ignore[list-item]
+        [mean, raw, log_noise],
         loss,
         len(x),
         count=1,

@@ -16,7 +16,7 @@ from gwi.linalg import LOG_TWO_PI
 # The penalty is chosen on so many rows; the slopes are then fitted to all.
 MAX_CROSS_VALIDATED = 20_000
 # γ before rows have been seen, the median of its log-normal hyper-prior, and the width of that. On rows held out of the training
-# rows of five tables, gaps included, 1 … 4 did about equally well, much better than none and better than a γ fitted to few rows.
+# rows of four tables, gaps included, 1 … 4 did about equally well, much better than none and better than a γ fitted to few rows.
 DISAGREEMENT_WEIGHT, DISAGREEMENT_WIDTH, LARGEST_LOG_WEIGHT = 3.0, 0.3, 20.0
 
 

@@ -36,8 +36,8 @@ FEW_ROWS = 250
 # Above so many trees are larger and fewer, and above the next number there are none: they grow to gigabytes.
 LARGE = 20_000
 MANY_ROWS = 100_000
-# Of the weights of a stack towards equal ones: inside training rows of nine tables 0.1 lowered the error in gaps by 1–4 % on four
-# of seven and cost at most 0.7 % anywhere.
+# Of the weights of a stack towards equal ones: inside training rows of eight tables 0.1 lowered the error in gaps by 1–4 % on
+# four of seven and cost at most 0.7 % anywhere.
 SHRINKAGE = 0.1
 NAMES = ("svgp", "svgp-all", "network", "svgp+network")
 
