@@ -52,6 +52,11 @@ class LinearPredictor:
         """Columns of a row."""
         return int(self.weights.shape[-1])
 
+    @property
+    def num_outputs(self) -> int:
+        """J."""
+        return len(self.weights) if self.weights.ndim == 2 else 1
+
     def arrays(self) -> dict[str, Array]:
         """What `from_arrays` takes."""
         return {"weights": self.weights, "intercept": self.intercept}

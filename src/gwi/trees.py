@@ -143,7 +143,8 @@ class BoostedTrees:
 class Forest:
     """The average of trees over float32 rows, or with a learning rate baseline + learning_rate · Σ_t tree_t(x).
 
-    Average: `ExtraTreesRegressor`, `RandomForestRegressor`, and single trees. Learning rate: `GradientBoostingRegressor`.
+    Average: `ExtraTreesRegressor`, `RandomForestRegressor`, single trees, and the same as classifiers, whose outputs are the
+    probabilities of their classes. Learning rate: `GradientBoostingRegressor`.
 
     Attributes:
         num_features: columns of a row.
@@ -160,7 +161,8 @@ class Forest:
     @property
     def num_outputs(self) -> int:
         """J."""
-        return int(self.trees[0].n_outputs)
+        # A regressor's values are (nodes, J, 1), a classifier's (nodes, 1, J).
+        return int(np.prod(self.trees[0].value.shape[1:]))
 
     def predict(self, X: Array) -> NDArray[np.float64]:
         """Predictions at the rows of X: (N,), or (N, J) with several outputs.
@@ -192,7 +194,7 @@ class Forest:
         trees = []
         for tree in self.trees:
             nodes = tree.__getstate__()["nodes"][: tree.node_count]
-            trees.append(_plain(nodes, _FOREST_FIELDS, nodes["left_child"] == TREE_LEAF, tree.value[:, :, 0]))
+            trees.append(_plain(nodes, _FOREST_FIELDS, nodes["left_child"] == TREE_LEAF, tree.value.reshape(len(nodes), -1)))
         arrays = _joined(self.num_features, self.baseline, trees)
         arrays["learning_rate"] = np.array([] if self.learning_rate is None else [self.learning_rate], np.float64)
         _check(arrays, _FOREST_ARRAYS)
@@ -248,7 +250,7 @@ def plain_trees(estimator: Any) -> Trees | None:
     check_is_fitted(estimator)
     if kind is HistGradientBoostingRegressor:
         return _plain_histogram_boosting(estimator)
-    if _unknown_fields(NODE_DTYPE, _FOREST_FIELDS, _FOREST_OTHERS):
+    if not nodes_are_known(Forest):
         return None
     if kind is GradientBoostingRegressor:
         return _plain_gradient_boosting(estimator)
@@ -258,10 +260,17 @@ def plain_trees(estimator: Any) -> Trees | None:
     return _plain_forest(estimator.n_features_in_, 0.0, None, estimator.estimators_)
 
 
+def nodes_are_known(kind: type[Trees]) -> bool:
+    """Whether the installed scikit-learn has the nodes that these trees are read from and written to."""
+    if kind is BoostedTrees:
+        return not _unknown_fields(PREDICTOR_RECORD_DTYPE, _BOOSTED_FIELDS, _BOOSTED_OTHERS)
+    return not _unknown_fields(NODE_DTYPE, _FOREST_FIELDS, _FOREST_OTHERS)
+
+
 def _plain_histogram_boosting(estimator: Any) -> BoostedTrees | None:
     baseline, predictors = estimator._baseline_prediction, estimator._predictors
     if (
-        _unknown_fields(PREDICTOR_RECORD_DTYPE, _BOOSTED_FIELDS, _BOOSTED_OTHERS)
+        not nodes_are_known(BoostedTrees)
         or estimator._preprocessor is not None
         or type(estimator._loss.link) is not IdentityLink
         or baseline.size != 1
