@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
@@ -32,6 +33,15 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from gwi.classifiers import PROBABILITY_FLOOR, ClassifierLogits, PlainClassifier, plain_classifier
+from gwi.codec import UnsavableError
+from gwi.encoding import decode_model, encode_model
+from gwi.files import ModelFileError, from_bytes, to_bytes
+from gwi.kernels import SparsePosteriorKernel, default_kernel
+from gwi.means import FixedMean
+from gwi.measures import GaussianMeasure
+from gwi.model import RegressionModel
+from gwi.noise import LogLinearNoise
+from gwi.scaling import OriginalRowsMean, Scales
 from gwi.scores import LINKS
 from test_trees import mutation, walked
 
@@ -402,6 +412,42 @@ def test_plain_logits_do_not_change_when_the_estimator_does():
                 estimator.partial_fit(x, y[::-1])
         assert same_bits(held.predict(new), expected)
         assert not same_bits(ClassifierLogits(estimator, np.arange(3)).predict(new), expected)
+
+
+def model_around(predictor, num_features, num_classes):
+    """A model whose mean is the predictor, with a kernel and noise that are nearly nothing."""
+    kernel, z = default_kernel(num_features), torch.zeros(1, num_features, dtype=torch.float64)
+    scales = Scales(*(np.full(size, value) for size in (num_features, num_classes) for value in (0.0, 1.0)))
+    posterior = GaussianMeasure(
+        OriginalRowsMean(FixedMean(predictor), scales), SparsePosteriorKernel(kernel, z, torch.ones(num_classes, 1, 1).double())
+    ).requires_grad_(False)
+    none = torch.zeros(2 * (num_features + num_classes), dtype=torch.float64)
+    noise = LogLinearNoise(torch.zeros((), dtype=torch.float64), none, none, none + 1)
+    ones = np.ones(num_classes)
+    return RegressionModel(
+        posterior, (noise,) * num_classes, scales, ones, 9 * ones, 0 * ones, torch.zeros(num_classes, 2, dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize("name", ["histogram boosting", "gradient boosting", "extra trees", "ridge", "network, relu"])
+def test_a_mean_of_logits_is_stored_and_read_without_pickle(name):
+    new = table("iris")[2]
+    logits = ClassifierLogits(fitted(name, "iris"), np.arange(4))
+    for predictor in (logits, logits.plain()):
+        document, tensors = from_bytes(to_bytes(*encode_model(model_around(predictor, 4, 4))))
+        loaded = decode_model(document, tensors)
+        assert same_bits(loaded.mean(new), np.ascontiguousarray(logits.plain().predict(new).T))
+    place = next(key for key in tensors if key.endswith(".column"))
+    with pytest.raises(ModelFileError, match="column"):
+        decode_model(document, tensors | {place: tensors[place] + 1})
+    with pytest.raises(ModelFileError, match="other columns"):
+        decode_model(*encode_model(model_around(plain_classifier(fitted(name), np.arange(3)), 4, 3)))
+
+
+def test_a_classifier_that_cannot_be_stored_is_named():
+    x, y, _ = table("iris")
+    with pytest.raises(UnsavableError, match=r"type GaussianNB cannot be stored.*boosting"):
+        encode_model(model_around(ClassifierLogits(GaussianNB().fit(x, y), np.arange(3)), 4, 3))
 
 
 def test_numbers_that_are_not_finite_are_refused_when_saving():

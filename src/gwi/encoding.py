@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gwi.classifiers import ClassifierLogits, PlainClassifier
 from gwi.codec import Node, Reader, UnsavableError, Writer, decode_kernel, encode_kernel
 from gwi.files import ModelFileError
 from gwi.kernels import SparsePosteriorKernel
@@ -29,7 +30,9 @@ from gwi.scaling import OriginalRowsMean, RescaledMean, Scales
 from gwi.trees import BoostedTrees, Forest
 
 _ACTIVATIONS = {kind.__name__: kind for kind in (nn.Tanh, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Identity)}
-_PREDICTORS: dict[str, type[Predictor]] = {kind.__name__: kind for kind in (BoostedTrees, Forest, LinearPredictor)}
+_PREDICTORS: dict[str, type[Predictor | PlainClassifier]] = {
+    kind.__name__: kind for kind in (BoostedTrees, Forest, LinearPredictor, PlainClassifier)
+}
 _SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
 _NOISE = ("log_level", "slopes", "centre", "scale")
 
@@ -257,15 +260,24 @@ def _decode_module(node: Node, r: Reader) -> nn.Module:
 
 
 def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
-    plain = plain_predictor(predictor)
+    plain = _plain(predictor)
     if plain is None:
-        called = getattr(predictor, "__name__", type(predictor).__name__)
+        # The wrapper is ours; what cannot be stored is what it wraps.
+        named = predictor.estimator if isinstance(predictor, ClassifierLogits) else predictor
+        called = getattr(named, "__name__", type(named).__name__)
         raise UnsavableError(
             f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
-            "scikit-learn's boosting, forests, trees and linear models; a torch module is stored as its state dict."
+            "scikit-learn's boosting, forests, trees and linear models, its MLPs as classifiers; a torch module is stored as its "
+            "state dict."
         )
     numbers = plain.arrays()
     return {"type": type(plain).__name__, "arrays": {key: w.put(f"{name}.{key}", value) for key, value in numbers.items()}}
+
+
+def _plain(predictor: Any) -> Predictor | PlainClassifier | None:
+    if isinstance(predictor, ClassifierLogits):
+        return predictor.plain()
+    return predictor if isinstance(predictor, PlainClassifier) else plain_predictor(predictor)
 
 
 def _decode_predictor(node: Node, r: Reader) -> Any:
