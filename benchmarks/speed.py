@@ -300,6 +300,7 @@ def peak_megabytes() -> float:
 def report_peak(path: Path, num_rows: int) -> None:
     """Print peak memory before and after predicting so many rows with a stored model; for a process of its own."""
     model = load(path)
+    assert isinstance(model, GWIRegressor)
     x = np.random.default_rng(0).standard_normal((num_rows, model.n_features_in_))
     before = peak_megabytes()
     model.predict(x, return_std=True)

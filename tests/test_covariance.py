@@ -1,9 +1,12 @@
 """Optimal covariances: closed forms, the certified fixed point, L-BFGS, and what joint training would give."""
 
+import numpy as np
 import pytest
 import torch
 
+from gwi import GWIRegressor
 from gwi.covariance import (
+    bounded_by_prior,
     covariance_objective,
     covariance_problem,
     matched_divergence_weight,
@@ -291,3 +294,27 @@ def test_kernel_mean_and_posterior_kernel_can_share_learned_inducing_points():
     loss.backward()
     assert torch.isfinite(r.inducing_points.grad).all()
     assert r.inducing_points.grad.abs().max() > 0
+
+
+def test_bounded_covariance_never_exceeds_the_prior_and_leaves_smaller_ones_alone():
+    g = torch.Generator().manual_seed(0)
+    root = torch.randn(8, 8, generator=g, dtype=torch.float64)
+    small = root @ root.mT
+    small = 0.9 * small / torch.linalg.eigvalsh(small)[-1]
+    assert torch.equal(bounded_by_prior(small), small)
+    large = small + 5 * torch.outer(root[0], root[0])
+    values, vectors = torch.linalg.eigh(large)
+    bounded = bounded_by_prior(large)
+    assert torch.linalg.eigvalsh(bounded)[-1] <= 1 + 1e-12
+    # Directions that were below one keep what they had.
+    torch.testing.assert_close(bounded @ vectors[:, values < 1], vectors[:, values < 1] * values[values < 1])
+
+
+def test_variance_stays_below_the_prior_where_no_sampled_row_is_near_an_inducing_point():
+    """A short length-scale and few points: the unbounded minimiser of J has variances many times the prior's."""
+    x = torch.linspace(0, 10, 2500, dtype=torch.float64)[:, None].numpy()
+    y = np.sin(3 * x[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(len(x))
+    kernel = default_kernel(1, lengthscale=0.1, hyper_priors=False).requires_grad_(False)
+    model = GWIRegressor("svgp", kernel=kernel, num_inducing=10, noise="constant", random_state=0).fit(x, y)
+    _, variance, _, _ = model.model_.parts(x)
+    assert (variance <= model.model_.prior_variance(x) * (1 + 1e-9)).all()

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm, t
 
 from gwi import GWIRegressor
-from gwi.tails import choose_tails, log_density, quantile
+from gwi.tails import Tails, choose_tails, log_density, match_coverage, quantile
 
 
 @pytest.mark.parametrize("degrees", [4.0, 6.0, 20.0, math.inf])
@@ -89,3 +89,34 @@ def test_draws_of_neighbouring_rows_move_together_with_any_tails():
 def test_unknown_tails_are_named():
     with pytest.raises(ValueError, match="tails is"):
         GWIRegressor(tails="fat").fit(*heavy(30, 0))
+
+
+def test_matched_intervals_hold_what_they_promise_when_rows_are_many():
+    """The law is a contaminated normal, which no t is: its density and its 95 % interval ask for different scales."""
+    rng = np.random.default_rng(0)
+    z = np.where(rng.random(20_000) < 0.1, 4.0, 1.0) * rng.standard_normal(20_000)
+    weight = np.ones_like(z)
+    law = choose_tails(z, weight, degrees=(12.0,))
+
+    def coverage(found):
+        return np.mean(np.abs(z) <= np.sqrt(found.factor) * quantile(np.array(0.975), found.degrees_of_freedom))
+
+    matched = match_coverage(z, weight, law)
+    assert matched.degrees_of_freedom == law.degrees_of_freedom
+    assert abs(coverage(matched) - 0.95) < 0.002 < abs(coverage(law) - 0.95)
+
+
+def test_few_rows_hardly_move_the_scale():
+    z = np.array([0.1, -0.2, 5.0])
+    law = Tails(1.0, math.inf)
+    assert match_coverage(z, np.ones(3), law).factor == pytest.approx(1.0, rel=0.05)
+    assert match_coverage(np.zeros(3), np.ones(3), law) == law
+
+
+def test_a_weighted_quantile_is_that_of_repeated_rows():
+    rng = np.random.default_rng(1)
+    z, weight, law = rng.standard_normal(400), rng.integers(1, 4, 400).astype(float), Tails(1.0, 5.0)
+    repeated = np.repeat(z, weight.astype(int))
+    one, other = match_coverage(z, weight, law), match_coverage(repeated, np.ones(len(repeated)), law)
+    # The rows count as 400 and as more, so that the shares differ; the quantiles behind them do not.
+    assert np.log(one.factor) * (400 + 200) / 400 == pytest.approx(np.log(other.factor) * (len(repeated) + 200) / len(repeated))

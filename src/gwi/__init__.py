@@ -4,6 +4,7 @@ The modules follow the paper: `measures`, `means`, `kernels`, `likelihoods`, `di
 them: `inducing`, `prior`, `covariance`, `training`.
 """
 
+from gwi.classifier import GWIClassifier
 from gwi.covariance import (
     covariance_problem,
     matched_divergence_weight,
@@ -20,6 +21,7 @@ from gwi.divergences import (
     wasserstein_squared_two_sample,
 )
 from gwi.estimators import GWIRegressor
+from gwi.features import NetworkFeatures
 from gwi.files import ModelFileError
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
@@ -31,6 +33,7 @@ from gwi.networks import mlp
 from gwi.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
 from gwi.persistence import load
 from gwi.prior import PriorFit, fit_prior
+from gwi.softmax import SoftmaxLikelihood, softmax_moments
 from gwi.sums import RowSums, row_sums
 from gwi.training import train
 
@@ -40,6 +43,7 @@ __all__ = [
     "ConvexMean",
     "FeatureKernel",
     "FixedMean",
+    "GWIClassifier",
     "GWIRegressor",
     "GaussianLikelihood",
     "GaussianMeasure",
@@ -47,11 +51,13 @@ __all__ = [
     "KernelMean",
     "ModelFileError",
     "ModuleMean",
+    "NetworkFeatures",
     "NotPositiveDefiniteError",
     "PriorFit",
     "RobustMaxLikelihood",
     "RowSums",
     "ShrunkenKernel",
+    "SoftmaxLikelihood",
     "SparsePosteriorKernel",
     "SumMean",
     "choose_inducing_points",
@@ -69,6 +75,7 @@ __all__ = [
     "mlp",
     "paper_initial_covariance",
     "row_sums",
+    "softmax_moments",
     "titsias_covariance",
     "train",
     "trained_covariance",

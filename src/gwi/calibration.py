@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi.covariance import (
+    bounded_by_prior,
     covariance_problem,
     matched_divergence_weight,
     shrinkage,
@@ -22,7 +23,7 @@ from gwi.covariance import (
 )
 from gwi.inducing import Method, choose_inducing_points
 from gwi.kernels import SparsePosteriorKernel, default_kernel
-from gwi.learners import Task, fold_sums, left_out_variance
+from gwi.learners import Task, fold_sums, left_out_parts
 from gwi.measures import kernel_variance
 from gwi.noise import NoiseFit, fit_noise
 from gwi.prior import PriorFit, fit_prior
@@ -53,8 +54,8 @@ COVARIANCE_TOLERANCE, ROUGH_TOLERANCE = 1e-4, 1e-3
 CHUNK_SIZE = 4096
 
 
-def named_kernel(name: str | Kernel, num_features: int) -> Kernel:
-    """A kernel for standardised rows by its name, or the one given, in float64."""
+def named_kernel(name: str | Kernel, num_features: int, *, ard: bool = True) -> Kernel:
+    """A kernel for standardised rows by its name, or the one given, in float64; `ard` as in `default_kernel`."""
     if isinstance(name, Kernel):
         return name.double()
     shapes: dict[str, dict[str, Any]] = {
@@ -65,7 +66,7 @@ def named_kernel(name: str | Kernel, num_features: int) -> Kernel:
     }
     if name not in shapes:
         raise ValueError(f'kernel is "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {name!r}.')
-    return default_kernel(num_features, **shapes[name])
+    return default_kernel(num_features, ard=ard, **shapes[name])
 
 
 def choose_prior(
@@ -145,14 +146,16 @@ def judged_covariance(
     kind: CovarianceName,
     beta: float,
     tolerance: float,
+    left_out: tuple[Tensor, Tensor] | None = None,
 ) -> JudgedCovariance:
     """S for all rows, and r at the judging rows from rows other than themselves.
 
-    Where Z are training rows, a row's own inducing point would explain it away; r is then taken fold by fold.
+    Where Z are training rows, a row's own inducing point would explain it away; r is then taken fold by fold, from `left_out`,
+    the parts of `left_out_parts`.
     """
     num_rows = len(task.x)
     if kind == "titsias":
-        whole, without = fold_sums(replace(prior, noise_variance=noise_variance), z, task)
+        whole, without = fold_sums(prior.kernel, z, task, task.y, noise_variance)
         s = titsias_covariance(whole)
         if task.fold is not None:
             variance = torch.empty_like(task.y[0])
@@ -166,8 +169,9 @@ def judged_covariance(
         # Where Z explains every row, S = a⁻² I is the optimum in closed form.
         share = 0.0 if kind == "zero" else float(shrinkage(noise_variance, num_rows, beta)) ** -2
         s = share * torch.eye(len(z), dtype=task.x.dtype, device=task.x.device)
-        if task.fold is not None and z is task.x:
-            return JudgedCovariance(kind, s, left_out_variance(prior, task, share), beta)
+        if left_out is not None:
+            residual, explained = left_out
+            return JudgedCovariance(kind, s, residual + share * explained, beta)
     else:
         rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(task.x.device)
         problem = covariance_problem(
@@ -178,8 +182,15 @@ def judged_covariance(
                 s, _ = trained_covariance(problem, 0.01 * torch.eye(len(z), dtype=z.dtype, device=z.device))
         else:
             s = wasserstein_covariance(problem, tolerance=tolerance, max_iterations=30).whitened_covariance
+        s = bounded_by_prior(s)
     r = SparsePosteriorKernel(prior.kernel, z, s)
     return JudgedCovariance(kind, s, torch.cat([kernel_variance(r, rows) for rows in task.x_judge.split(CHUNK_SIZE)]), beta)
+
+
+def left_out_for(task: Task, prior: PriorFit, z: Float[Tensor, "M D"], kind: CovarianceName) -> tuple[Tensor, Tensor] | None:
+    """`left_out_parts` where `judged_covariance` needs them: Z are all rows, folds judge, and S is a multiple of I."""
+    needed = task.fold is not None and z is task.x and kind in ("wasserstein", "trained", "zero")
+    return left_out_parts(prior, task) if needed else None
 
 
 @torch.no_grad()
@@ -241,9 +252,10 @@ def calibrate(
         (ROUGH_TOLERANCE, "constant", (math.inf,)),
         (COVARIANCE_TOLERANCE, noise, NOISE_DEGREES),
     )
+    left_out = left_out_for(task, prior, z, covariance)
     for tolerance, kind, degrees in rounds:
         beta = float(divergence_weight) if sums is None else matched_divergence_weight(sums, level)
-        judged = judged_covariance(task, prior, z, level, covariance, beta, tolerance)
+        judged = judged_covariance(task, prior, z, level, covariance, beta, tolerance, left_out)
         if late_variance is not None:
             seen = len(judged.variance) - len(late_variance)
             judged = replace(judged, variance=torch.cat([judged.variance[:seen], late_variance]))

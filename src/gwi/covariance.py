@@ -10,6 +10,7 @@ convex in S and free of the mean and of y. `docs/method.md` derives what is used
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,12 +72,21 @@ def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor,
         unweighted: sums over all rows with w = 1.
         noise_variance: σ², or σ²(x) at each row.
     """
-    precision = float(torch.as_tensor(noise_variance, dtype=torch.float64).reciprocal().mean())
+    return matched_divergence_weights(unweighted, [noise_variance])[0]
+
+
+def matched_divergence_weights(unweighted: RowSums, noise_variances: Sequence[Float[Tensor, ...] | float]) -> list[float]:
+    """`matched_divergence_weight` of each of several noises, from one spectrum."""
     eigenvalues = torch.linalg.eigvalsh(unweighted.gram.detach()).clamp_min(0)
-    posterior = (eigenvalues / (1 + precision * eigenvalues)).sum() / eigenvalues.sum()
-    # As √s → 1 the data say nothing (σ² ≫ k) and β → ∞; the cap leaves r = k to ten digits.
-    root = float(posterior.sqrt().clamp_max(1 - 1e-10))
-    return unweighted.num_rows * precision / 2 * root / (1 - root)
+
+    def weight(noise_variance: Float[Tensor, ...] | float) -> float:
+        precision = float(torch.as_tensor(noise_variance, dtype=torch.float64).reciprocal().mean())
+        posterior = (eigenvalues / (1 + precision * eigenvalues)).sum() / eigenvalues.sum()
+        # As √s → 1 the data say nothing (σ² ≫ k) and β → ∞; the cap leaves r = k to ten digits.
+        root = float(posterior.sqrt().clamp_max(1 - 1e-10))
+        return unweighted.num_rows * precision / 2 * root / (1 - root)
+
+    return [weight(noise_variance) for noise_variance in noise_variances]
 
 
 @dataclass(frozen=True)
@@ -204,6 +214,18 @@ def wasserstein_covariance(
         factor, objectives = torch.zeros_like(factor), [*objectives, at_zero]
     gap = max(objectives[-1] - lower_bound, 0.0) / scale
     return CovarianceSolution(factor @ factor.mT, objectives[-1], gap, tuple(objectives), gap <= tolerance)
+
+
+def bounded_by_prior(whitened_covariance: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+    """S with its eigenvalues above one brought down to one, so that r ≤ k everywhere.
+
+    J is minimised on points that stand for all. Where an inducing point has none of them nearby, J hardly feels its direction,
+    and the minimiser may give it any variance.
+    """
+    values, vectors = torch.linalg.eigh(whitened_covariance)
+    if values[-1] <= 1:
+        return whitened_covariance
+    return (vectors * values.clamp_max(1.0)) @ vectors.mT
 
 
 def trained_covariance(

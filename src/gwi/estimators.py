@@ -25,6 +25,7 @@ from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
 from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
+from gwi.interop import as_array, floating_dtype, like
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
 from gwi.model import Decomposition, differentiable
@@ -124,9 +125,9 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             validation: rows and targets that frozen means have not seen; all means are then judged on them.
         """
         start = time.perf_counter()
-        X, y = _array(X), _array(y)
+        X, y = as_array(X), as_array(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        weight = _check_sample_weight(_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
+        weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("All sample weights are zero; give at least one row a positive weight.")
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
@@ -179,7 +180,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(
                 "A model from a file or a preset holds no training rows to add new ones to; refit, or update before saving."
             )
-        X, y = _array(X), _array(y)
+        X, y = as_array(X), as_array(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
         scales = self.model_.scales
         targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
@@ -219,13 +220,13 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         x, y = scales.rows(X, self.device), scales.targets(targets, self.device)
         w = torch.as_tensor(weight / weight.mean(), device=self.device)
-        task = Task(x, y, w, None, x, generator, scales, _dtype(self.dtype), report)
+        task = Task(x, y, w, None, x, generator, scales, floating_dtype(self.dtype), report=report)
         if validation is None:
             fold = torch.empty(len(x), dtype=torch.long)
             fold[torch.randperm(len(x), generator=generator)] = torch.arange(len(x)) % min(NUM_FOLDS, len(x))
             return replace(task, fold=fold.to(x.device)), y, w
-        x_new = check_array(_array(validation[0]), dtype=np.float64)
-        y_new = np.asarray(_array(validation[1]), dtype=np.float64).reshape(len(x_new), -1)
+        x_new = check_array(as_array(validation[0]), dtype=np.float64)
+        y_new = np.asarray(as_array(validation[1]), dtype=np.float64).reshape(len(x_new), -1)
         if x_new.shape[1] != x.shape[1] or y_new.shape[1] != len(y):
             raise ValueError(
                 f"validation needs {x.shape[1]} columns and {len(y)} target(s), like the training rows; "
@@ -249,18 +250,18 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def _inducing_points(self, task: Task) -> Method | Tensor:
         if isinstance(self.inducing_points, str):
             return cast(Method, self.inducing_points)
-        z = check_array(_array(self.inducing_points), dtype=np.float64)
+        z = check_array(as_array(self.inducing_points), dtype=np.float64)
         if z.shape[1] != task.x.shape[1]:
             raise ValueError(f"inducing_points need {task.x.shape[1]} columns, like the rows; got {z.shape[1]}.")
         return task.scales.rows(np.unique(z, axis=0), self.device)
 
     def _rows(self, X: Any) -> Array:
         check_is_fitted(self, "model_")
-        return validate_data(self, _array(X), dtype=np.float64, reset=False)
+        return validate_data(self, as_array(X), dtype=np.float64, reset=False)
 
     def _shaped(self, values: Array, X: Any) -> Any:
         """From one row an output to what the user expects: a column each, or one axis; tensors for tensors."""
-        return _like(values[0] if self._one_target else np.moveaxis(values, 0, 1), X)
+        return like(values[0] if self._one_target else np.moveaxis(values, 0, 1), X)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean; with `return_std` also the standard deviation of y, with `return_cov` the joint covariance of y.
@@ -276,7 +277,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         mean = self._shaped(self.model_.mean(rows), X)
         if return_cov:
             covariance = self.model_.covariance(rows)
-            return mean, _like(covariance[0] if self._one_target else np.moveaxis(covariance, 0, -1), X)
+            return mean, like(covariance[0] if self._one_target else np.moveaxis(covariance, 0, -1), X)
         return mean
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
@@ -304,7 +305,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def nll(self, X: Any, y: Any) -> float:
         """Mean negative log density of y, in its own units, summed over targets."""
         rows = self._rows(X)
-        targets = np.asarray(_array(y), dtype=np.float64).reshape(len(rows), -1).T
+        targets = np.asarray(as_array(y), dtype=np.float64).reshape(len(rows), -1).T
         return float(-self.model_.log_density(rows, targets).sum(0).mean())
 
     def decompose(self, X: Any) -> Decomposition:
@@ -339,7 +340,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         """How far the variance of f is back to the prior's: 0 at well-known rows, 1 far from all data."""
         rows = self._rows(X)
         _, variance, _, _ = self.model_.parts(rows)
-        return _like(np.clip(variance.mean(0) / self.model_.prior_variance(rows), 0.0, 1.0), X)
+        return like(np.clip(variance.mean(0) / self.model_.prior_variance(rows), 0.0, 1.0), X)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.
@@ -369,20 +370,3 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _array(values: Any) -> Any:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-
-
-def _like(values: Array, X: Any) -> Any:
-    if not isinstance(X, Tensor):
-        return values
-    return torch.as_tensor(values, dtype=X.dtype if X.is_floating_point() else torch.float64, device=X.device)
-
-
-def _dtype(name: str | torch.dtype) -> torch.dtype:
-    found = getattr(torch, name, None) if isinstance(name, str) else name
-    if found not in (torch.float32, torch.float64):
-        raise ValueError(f'dtype is "float32" or "float64"; got {name!r}.')
-    return found

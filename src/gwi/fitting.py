@@ -26,7 +26,7 @@ from gwi.model import Member, RegressionModel, Summary
 from gwi.noise import noise_features
 from gwi.prior import PriorFit
 from gwi.selection import convex_weights, learn, name_of, stack
-from gwi.tails import DEGREES, choose_tails, log_density
+from gwi.tails import DEGREES, choose_tails, log_density, match_coverage
 
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point.
 MEAN_BASIS = 1000
@@ -189,6 +189,8 @@ def assemble(
     degrees = DEGREES if tails == "auto" else ()
     z_scores = (residuals / variance.sqrt()).cpu().numpy()
     shapes = [choose_tails(row, weight.cpu().numpy(), factor=fixed, degrees=degrees) for row in z_scores]
+    if fixed is None:
+        shapes = [match_coverage(row, weight.cpu().numpy(), law) for row, law in zip(z_scores, shapes, strict=True)]
     factor = np.array([shape.factor for shape in shapes])
     tempered = variance * variance.new_tensor(factor)[:, None]
     model = RegressionModel(

@@ -25,6 +25,7 @@ def default_kernel(
     lengthscale: float | Float[Tensor, " D"] | None = None,
     outputscale: float = 1.0,
     hyper_priors: bool = True,
+    ard: bool = True,
     shape: type[Kernel] = RBFKernel,
     **arguments: float,
 ) -> ScaleKernel:
@@ -39,17 +40,19 @@ def default_kernel(
         outputscale: σ_f².
         hyper_priors: register weak log-normal priors on the scales, for `gwi.prior.fit_prior` to add. Without them few inducing
             points drive σ_f² to hundreds of target variances, and with it the standard deviation away from data.
+        ard: whether each feature has a length-scale of its own, or all share one.
         shape: of the kernel, any with a length-scale.
         arguments: for `shape`, such as ``nu``.
     """
     # Centred at √D like the distances themselves (Hvarfner et al. 2024), two orders of magnitude wide.
     wide = LogNormalPrior(2**0.5 + math.log(num_features) / 2, 3**0.5) if hyper_priors else None
     unit = LogNormalPrior(0.0, 1.0) if hyper_priors else None
-    base = shape(ard_num_dims=num_features, lengthscale_prior=wide, lengthscale_constraint=_positive(), **arguments)
+    num_scales = num_features if ard else None
+    base = shape(ard_num_dims=num_scales, lengthscale_prior=wide, lengthscale_constraint=_positive(), **arguments)
     kernel = ScaleKernel(base, outputscale_prior=unit, outputscale_constraint=_positive()).double()
     # As tensors: GPyTorch would round a Python number to float32 on the way in.
     lengthscale = num_features**0.5 if lengthscale is None else lengthscale
-    base.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).expand(num_features)
+    base.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).expand(num_scales or 1)
     kernel.outputscale = torch.tensor(outputscale, dtype=torch.float64)
     return kernel
 

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 
+from gwi.classifiers import ClassifierLogits, plain_classifier
 from gwi.kernels import residual_variance, whitened_features
 from gwi.linalg import cholesky
 from gwi.means import FixedMean, KernelMean, ModuleMean, titsias_coefficients
@@ -43,6 +46,7 @@ class Task:
         generator: for everything random.
         scales: between standardised values and the user's own.
         network_dtype: of networks that we train.
+        classes: the labels, in order, when y are indicators of classes and means are logits; None in regression.
         report: called with the name of a stage and the share of it that is done.
     """
 
@@ -54,12 +58,18 @@ class Task:
     generator: torch.Generator
     scales: Scales
     network_dtype: torch.dtype = torch.float32
+    classes: NDArray[Any] | None = None
     report: Report = silent
 
     @property
     def num_folds(self) -> int:
         """K, zero with validation rows."""
         return 0 if self.fold is None else int(self.fold.max()) + 1
+
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Of outputs and targets, whose last axis runs over outputs, at each row: squares, or cross-entropy for classes."""
+        return squares if self.classes is None else cross_entropy
 
     def seed(self) -> int:
         """A seed for libraries that take one."""
@@ -86,13 +96,19 @@ class Trained:
 Learner = Callable[[Task], Trained]
 
 
-def fold_sums(prior: PriorFit, inducing_points: Tensor, task: Task) -> tuple[RowSums, list[RowSums]]:
+def fold_sums(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    task: Task,
+    targets: Float[Tensor, "J N"],
+    noise_variance: Float[Tensor, ...] | float,
+) -> tuple[RowSums, list[RowSums]]:
     """Sums over all rows, and over all rows but those of each fold: the difference of two sums costs nothing."""
-    noise = prior.noise_variance / task.weight
+    noise = noise_variance / task.weight
     if task.fold is None:
-        return row_sums(prior.kernel, inducing_points, task.x, task.y, noise_variance=noise), []
+        return row_sums(kernel, inducing_points, task.x, targets, noise_variance=noise), []
     parts = [
-        row_sums(prior.kernel, inducing_points, task.x[rows], task.y[:, rows], noise_variance=noise[rows])
+        row_sums(kernel, inducing_points, task.x[rows], targets[:, rows], noise_variance=noise[..., rows])
         for rows in (task.fold == k for k in range(task.num_folds))
     ]
     whole = _combine(parts, [1.0] * len(parts))
@@ -112,17 +128,28 @@ def _combine(parts: list[RowSums], signs: list[float]) -> RowSums:
 def kernel_learner(prior: PriorFit, inducing_points: Tensor, task: Task, name: str = "svgp") -> Trained:
     """The sparse (Z ⊂ X) or exact (Z = X) GP mean; out-of-fold means come from differences of sums."""
     start = time.perf_counter()
-    whole, without = fold_sums(prior, inducing_points, task)
-    mean = KernelMean(prior.kernel, inducing_points, titsias_coefficients(whole))
-    if task.fold is None:
-        judged = mean(task.x_judge)
-    else:
-        judged = torch.empty_like(task.y)
-        for k, sums in enumerate(without):
-            held_out = task.fold == k
-            fold_mean = KernelMean(prior.kernel, inducing_points, titsias_coefficients(sums))
-            judged[:, held_out] = fold_mean(task.x[held_out])
+    mean, judged = kernel_means(prior.kernel, inducing_points, task, task.y, prior.noise_variance)
     return Trained(name, mean, judged, time.perf_counter() - start)
+
+
+def kernel_means(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    task: Task,
+    targets: Float[Tensor, "J N"],
+    noise_variance: Float[Tensor, ...] | float,
+) -> tuple[KernelMean, Float[Tensor, "J V"]]:
+    """The mean of the sparse GP posterior given these targets, and its values at the judging rows."""
+    whole, without = fold_sums(kernel, inducing_points, task, targets, noise_variance)
+    mean = KernelMean(kernel, inducing_points, titsias_coefficients(whole))
+    if task.fold is None:
+        return mean, mean(task.x_judge)
+    judged = torch.empty_like(task.y)
+    for k, sums in enumerate(without):
+        held_out = task.fold == k
+        fold_mean = KernelMean(kernel, inducing_points, titsias_coefficients(sums))
+        judged[:, held_out] = fold_mean(task.x[held_out])
+    return mean, judged
 
 
 def network_learner(task: Task, *, num_steps: int, hidden: tuple[int, ...], per_fold: int, name: str = "network") -> Trained:
@@ -145,6 +172,7 @@ def network_learner(task: Task, *, num_steps: int, hidden: tuple[int, ...], per_
         num_steps=num_steps,
         sample_weight=task.weight.to(x.dtype),
         member_rows=allowed,
+        loss=task.loss,
         generator=task.generator,
         on_step=lambda step: task.report(name, (step + 1) / num_steps),
     )
@@ -160,7 +188,7 @@ def network_learner(task: Task, *, num_steps: int, hidden: tuple[int, ...], per_
 
 
 def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str) -> Trained:
-    """A user's own network, trained by least squares: a copy for each fold, and one on all rows."""
+    """A user's own network, trained by the task's loss: a copy for each fold, and one on all rows."""
     start = time.perf_counter()
     # Small networks need, and bear, longer steps.
     learning_rate = 1e-2 if sum(p.numel() for p in module.parameters()) < 5000 else 3e-3
@@ -170,7 +198,7 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
         weight = task.weight[rows]
 
         def loss(x: Tensor, y_and_weight: Tensor) -> Tensor:
-            return (y_and_weight[-1] * (mean(x) - y_and_weight[:-1]).square()).mean()
+            return (y_and_weight[-1] * task.loss(mean(x).mT, y_and_weight[:-1].mT)).mean()
 
         targets = torch.cat([task.y[:, rows], weight[None]])
         mean.train()
@@ -189,24 +217,46 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
     return _by_folds(fitted, task, name, start)
 
 
-def estimator_learner(estimator: Any, task: Task, *, name: str) -> Trained:
-    """An unfitted scikit-learn regressor: a clone for each fold, and one on all rows, in the user's own input units."""
+def estimator_learner(estimator: Any, task: Task, *, name: str, standardised: bool = False) -> Trained:
+    """An unfitted scikit-learn regressor or classifier: a clone for each fold, and one on all rows.
+
+    Rows are in the user's own units, unless `standardised`.
+    """
     start = time.perf_counter()
 
     def fitted(rows: Tensor) -> nn.Module:
         model = clone(estimator)
         if "random_state" in model.get_params() and model.get_params()["random_state"] is None:
             model.set_params(random_state=task.seed())
-        x, y = task.scales.original_rows(task.x[rows].cpu().numpy()), task.y[:, rows].mT.cpu().numpy()
-        target = y[:, 0] if y.shape[1] == 1 else y
+        x, y = task.x[rows].cpu().numpy(), task.y[:, rows].mT.cpu().numpy()
+        x = x if standardised else task.scales.original_rows(x)
+        target = task.classes[y.argmax(1)] if task.classes is not None else y[:, 0] if y.shape[1] == 1 else y
         weight = task.weight[rows].cpu().numpy()
         if (weight == 1).all():
             model.fit(x, target)
         else:
             model.fit(x, target, sample_weight=weight)
-        return OriginalRowsMean(FixedMean(plain_predictor(model) or model), task.scales)
+        mean = FixedMean(plain_mean(model, task.classes))
+        return mean if standardised else OriginalRowsMean(mean, task.scales)
 
     return _by_folds(fitted, task, name, start)
+
+
+def plain_mean(model: Any, classes: NDArray[Any] | None) -> Any:
+    """A fitted predictor, or a classifier's logits, as plain numbers where it can be held so."""
+    if classes is None:
+        return plain_predictor(model) or model
+    return plain_classifier(model, classes) or ClassifierLogits(model, classes)
+
+
+def squares(outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
+    """Σ_j (m_j − y_j)² of each row."""
+    return (outputs - targets).square().sum(-1)
+
+
+def cross_entropy(outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
+    """−Σ_j y_j log softmax_j(m) of each row."""
+    return -(targets * outputs.log_softmax(-1)).sum(-1)
 
 
 def frozen_learner(mean: nn.Module, task: Task, *, name: str) -> Trained:
@@ -231,16 +281,17 @@ def _by_folds(fitted: Callable[[Tensor], nn.Module], task: Task, name: str, star
 
 
 @torch.no_grad()
-def left_out_variance(prior: PriorFit, task: Task, shrink: float) -> Float[Tensor, " N"]:
-    """r at each row from the rows of the other folds, for Z = all rows and S = a⁻² I: as it will be at a new row.
+def left_out_parts(prior: PriorFit, task: Task) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+    """k − φᵀφ and φᵀφ at each row with Z = the rows of the other folds, where Z will be all rows: as they will be at a new row.
 
-    A row's own inducing point would explain it away, so each fold has Z = the rows outside it.
+    A row's own inducing point would explain it away.
     """
     assert task.fold is not None
-    variance = torch.empty_like(task.y[0])
+    residual, explained = torch.empty_like(task.y[0]), torch.empty_like(task.y[0])
     for k in range(task.num_folds):
         inside, outside = task.fold == k, task.fold != k
         z = task.x[outside]
         phi = whitened_features(prior.kernel, z, cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor, task.x[inside])
-        variance[inside] = residual_variance(prior.kernel, task.x[inside], phi) + shrink * phi.square().sum(-2)
-    return variance
+        residual[inside] = residual_variance(prior.kernel, task.x[inside], phi)
+        explained[inside] = phi.square().sum(-2)
+    return residual, explained

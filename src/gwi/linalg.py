@@ -172,7 +172,11 @@ def positive_semidefinite_factor(
     """
     if not torch.isfinite(matrix).all():
         raise NotPositiveDefiniteError(f"{_describe(matrix, name)} contains NaN or infinity.")
-    eigenvalues, eigenvectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    if torch.equal(matrix, torch.diag_embed(diagonal)):
+        eigenvalues, eigenvectors = diagonal, torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    else:
+        eigenvalues, eigenvectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
     largest = eigenvalues.abs().amax(-1, keepdim=True)
     floor = matrix.shape[-1] * torch.finfo(matrix.dtype).eps * largest if tolerance is None else tolerance
     if (eigenvalues < -(10 * floor if slack is None else slack)).any():

@@ -177,3 +177,29 @@ class ConvexMean(nn.Module):
         """The weighted sum at the rows of x."""
         values = torch.stack([mean(x) for mean in self.means])
         return torch.einsum("jk,kjn->jn", self.weights.to(x.dtype).expand(values.shape[1], -1), values)
+
+
+class ConstantMean(nn.Module):
+    """One value an output, whatever the row."""
+
+    values: Tensor
+
+    def __init__(self, values: Float[Tensor, " J"]):
+        super().__init__()
+        self.register_buffer("values", values.detach().clone())
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """The values at each row."""
+        return self.values.to(x)[:, None].expand(-1, x.shape[0])
+
+
+class FirstColumns(nn.Module):
+    """The first J numbers of a row: the mean of rows that carry its values along, such as a network's logits and features."""
+
+    def __init__(self, num_outputs: int):
+        super().__init__()
+        self.num_outputs = num_outputs
+
+    def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
+        """They."""
+        return x[:, : self.num_outputs].mT

@@ -92,13 +92,15 @@ def train_ensemble(
     weight_decay: float = 1e-2,
     sample_weight: Float[Tensor, " N"] | None = None,
     member_rows: Sequence[Tensor] | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     generator: torch.Generator | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> None:
-    """Least squares for every member at once, each on batches of its own: AdamW with a warm-up and a cosine.
+    """Train every member at once, each on batches of its own: AdamW with a warm-up and a cosine.
 
-    The members start from different weights and see rows in different orders, as in a deep ensemble; `member_rows` gives each
-    the rows it may see, for example all but one fold.
+    `loss` takes outputs and targets, whose last axis runs over outputs, to one value a row; least squares unless given. The
+    members start from different weights and see rows in different orders, as in a deep ensemble; `member_rows` gives each the
+    rows it may see, for example all but one fold.
     """
     num_members = network.weights[0].shape[0]
     optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=weight_decay)
@@ -118,7 +120,8 @@ def train_ensemble(
             order = torch.cat([order, fresh], dim=1)
         rows, order = order[:, :batch].to(x.device), order[:, batch:]
         optimiser.zero_grad(set_to_none=True)
-        errors = (network.members(x[rows]) - y[rows]).square().sum(-1)
+        outputs = network.members(x[rows])
+        errors = (outputs - y[rows]).square().sum(-1) if loss is None else loss(outputs, y[rows])
         (errors if weights is None else errors * weights[rows]).mean(1).sum().backward()
         optimiser.step()
         schedule.step()

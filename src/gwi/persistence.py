@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from gwi.class_encoding import decode_class_summary, decode_classes
+from gwi.classifier import GWIClassifier
 from gwi.encoding import decode_model, decode_summary
 from gwi.estimators import GWIRegressor
 from gwi.files import ModelFileError, from_bytes
@@ -21,7 +24,7 @@ def load(
     *,
     module: nn.Module | Sequence[nn.Module] = (),
     device: torch.device | str = "cpu",
-) -> GWIRegressor:
+) -> GWIRegressor | GWIClassifier:
     """A fitted estimator from a file that `save` wrote; it predicts what the saved one did, bit for bit on the same machine.
 
     Args:
@@ -41,32 +44,40 @@ def from_content(
     *,
     module: nn.Module | Sequence[nn.Module] = (),
     device: torch.device | str = "cpu",
-) -> GWIRegressor:
+) -> GWIRegressor | GWIClassifier:
     """As `load`, from the content of a file."""
     document, tensors = from_bytes(data, name)
     modules = [module] if isinstance(module, nn.Module) else list(module)
-    if document.get("estimator") != "GWIRegressor":
-        raise ModelFileError(f"{name} holds another kind of estimator than GWIRegressor; upgrade gwi to open it.")
-    model = decode_model(_part(document, "model", dict, name), tensors, modules, device)
+    kinds: dict[str, type[GWIRegressor] | type[GWIClassifier]] = {"GWIRegressor": GWIRegressor, "GWIClassifier": GWIClassifier}
+    kind = kinds.get(str(document.get("estimator")))
+    if kind is None:
+        raise ModelFileError(f"{name} holds another kind of estimator than {' or '.join(kinds)}; upgrade gwi to open it.")
+    content, summary = _part(document, "model", dict, name), _part(document, "summary", dict, name)
     parameters = _part(document, "parameters", dict, name)
-    known = GWIRegressor().get_params(deep=False)
-    estimator = GWIRegressor(**{key: parameters[key] for key in known if key in parameters}).set_params(device=device)
+    known = kind().get_params(deep=False)
+    estimator = kind(**{key: parameters[key] for key in known if key in parameters}).set_params(device=device)
+    if isinstance(estimator, GWIClassifier):
+        estimator.model_, estimator.summary_ = decode_classes(content, tensors, modules, device), decode_class_summary(summary)
+        estimator.classes_ = estimator.model_.classes
+        num_features = math.prod(estimator.model_.embedding.shape)
+    else:
+        estimator.model_, estimator.summary_ = decode_model(content, tensors, modules, device), decode_summary(summary)
+        num_features = len(estimator.model_.scales.x_scale)
+        estimator._one_target = _part(document, "one_target", bool, name)
+        if estimator._one_target and len(estimator.model_.noises) != 1:
+            raise ModelFileError(f"{name} says one target and has {len(estimator.model_.noises)}; save the model again.")
+        estimator._learned = None
     # A parameter that was an object is not in the file; what it became is in the model.
     if "kernel" not in parameters:
-        estimator.set_params(kernel=model.posterior.kernel.prior_kernel)
+        estimator.set_params(kernel=estimator.model_.posterior.kernel.prior_kernel)
     if "mean" not in parameters:
         estimator.set_params(mean="(an object that the file does not hold)")
-    estimator.n_features_in_ = len(model.scales.x_scale)
+    estimator.n_features_in_ = num_features
     names = document.get("feature_names")
     if names is not None:
-        if not isinstance(names, list) or len(names) != estimator.n_features_in_ or not all(isinstance(n, str) for n in names):
+        if not isinstance(names, list) or len(names) != num_features or not all(isinstance(n, str) for n in names):
             raise ModelFileError(f"{name} names other columns than the model has; save the model again.")
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    estimator._one_target = _part(document, "one_target", bool, name)
-    if estimator._one_target and len(model.noises) != 1:
-        raise ModelFileError(f"{name} says one target and has {len(model.noises)}; save the model again.")
-    estimator.model_, estimator.summary_ = model, decode_summary(_part(document, "summary", dict, name))
-    estimator._learned = None
     return estimator
 
 

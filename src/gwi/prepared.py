@@ -178,11 +178,12 @@ class PreparedPosterior(nn.Module):
         return mean.reshape(*batch, -1, size), covariance.reshape(*batch, -1, size, size)
 
 
-def _spectrum(factor: Float[Tensor, "*J M M"]) -> tuple[Float[Tensor, "*J M M"], Float[Tensor, "*J M"]]:
+def _spectrum(factor: Float[Tensor, "*J M M"]) -> tuple[Float[Tensor, "*K M M"], Float[Tensor, "*J M"]]:
     """U and s with F Fᵀ = U diag(s) Uᵀ."""
     diagonal = factor.diagonal(dim1=-2, dim2=-1)
     if torch.equal(factor, torch.diag_embed(diagonal)):
-        return torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor), diagonal.square()
+        # One basis for all outputs.
+        return torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), diagonal.square()
     values, vectors = torch.linalg.eigh(factor @ factor.mT)
     return vectors, values.clamp_min(0)
 

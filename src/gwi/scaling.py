@@ -74,16 +74,24 @@ def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, A
 
 
 class OriginalRowsMean(nn.Module):
-    """A mean of rows in the user's own units, seen from standardised rows; its values are standardised already."""
+    """A mean of rows in the user's own units, seen from standardised rows; its values are standardised already.
 
-    def __init__(self, mean: nn.Module, scales: Scales):
+    Args:
+        mean: of rows in the user's own units.
+        scales: between standardised rows and these.
+        shape: that a row has for the mean, such as an image's; flat when None.
+    """
+
+    def __init__(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None):
         super().__init__()
         self.mean = mean
         self.scales = scales
+        self.shape = shape
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """Its values."""
-        return self.mean(x * x.new_tensor(self.scales.x_scale) + x.new_tensor(self.scales.x_centre))
+        rows = x * x.new_tensor(self.scales.x_scale) + x.new_tensor(self.scales.x_centre)
+        return self.mean(rows if self.shape is None else rows.reshape(-1, *self.shape))
 
 
 class RescaledMean(nn.Module):

@@ -43,10 +43,16 @@ class _Rule:
 
 
 _RULES = {8: _Rule(0.5, 0.9, 6.0, 22.0, 3.5), 5: _Rule(0.65, 1.0, 5.2, 14.0, 2.8)}
-# Nodes inside P: enough for standard deviations of logits up to 16; beyond, errors grow slowly (1e-3 at 60).
+# A row whose standard deviations are all above the first and not all below the second is integrated over Gumbel noise, which
+# asks for smooth normal laws; others over the normal law, which asks for smooth Gumbel ones.
+_NARROWEST_WIDE, _WIDEST_NARROW = 0.6, 1.5
+# Nodes inside P over a normal law: enough for standard deviations of logits up to 16; beyond, errors grow slowly (1e-3 at 60).
 _MOST_INNER_NODES = 400
-# Numbers held in one array at a time.
-_CHUNK_SIZE = 4_000_000
+# Numbers held in one array at a time: few enough for a processor's cache, and where gradients are wanted, enough for a step to
+# be worth recording.
+_CHUNK_SIZE, _DIFFERENTIABLE_CHUNK_SIZE = 60_000, 1_000_000
+# The product of two exponentials up to this is still a number.
+_MOST_EXPONENT = 350.0
 
 
 @dataclass(frozen=True)
@@ -71,77 +77,109 @@ def softmax_moments(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"], 
     # A shift of all logits changes nothing but the normaliser; near zero no digits are lost.
     shift = mean.detach().amax(0)
     mean = mean - shift
-    # Rows with like spreads need like numbers of nodes.
-    order = std.detach().amax(0).argsort()
-    parts = []
-    start = 0
-    while start < mean.shape[1]:
-        size = _rows_at_a_time(mean.detach(), std.detach(), order, start, rule)
-        rows = order[start : start + size]
-        arguments = mean[:, rows], std[:, rows], rule
-        # Nodes are computed again in the backward pass, so what is held between the passes does not grow with them.
-        if torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad):
-            parts.append(checkpoint(_moments, *arguments, use_reentrant=False))
-        else:
-            parts.append(_moments(*arguments))
-        start += size
-    back = order.argsort()
+    differentiable = torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad)
+    with torch.no_grad():
+        wide = (std.amin(0) >= _NARROWEST_WIDE) & (std.amax(0) > _WIDEST_NARROW)
+    parts, orders = [], []
+    for is_wide, group in ((False, (~wide).nonzero()[:, 0]), (True, wide.nonzero()[:, 0])):
+        # Rows with like spreads need like numbers of nodes.
+        order = group[std.detach()[:, group].amax(0).argsort()]
+        orders.append(order)
+        start, size = 0, 1024
+        while start < len(order):
+            # Spreads grow, so that no later part has room for more rows.
+            rows = _as_many_as_fit(mean.detach(), std.detach(), order[start : start + size], rule, differentiable)
+            arguments = mean[:, rows], std[:, rows], rule, is_wide
+            # Nodes are computed again in the backward pass, so what is held between the passes does not grow with them.
+            parts.append(checkpoint(_moments, *arguments, use_reentrant=False) if differentiable else _moments(*arguments))
+            start, size = start + len(rows), len(rows)
+    back = torch.cat(orders).argsort()
     probabilities, log_normaliser, weighted = (torch.cat(part, dim=-1)[..., back] for part in zip(*parts, strict=True))
     return SoftmaxMoments(probabilities, log_normaliser + shift, log_normaliser - weighted)
 
 
-def _rows_at_a_time(mean: Tensor, std: Tensor, order: Tensor, start: int, rule: _Rule) -> int:
-    """How many rows fit, by the spread of the last of them."""
-    size = min(1024, len(order) - start)
-    while size > 1:
-        rows = order[start : start + size]
-        outer, inner = _num_nodes(mean[:, rows], std[:, rows], rule)
-        if outer * inner * mean.shape[0] * size <= _CHUNK_SIZE:
-            return size
-        size //= 2
-    return 1
+def _as_many_as_fit(mean: Tensor, std: Tensor, rows: Tensor, rule: _Rule, differentiable: bool) -> Tensor:
+    """The first of the rows, by the spread of the last of them."""
+    capacity = _DIFFERENTIABLE_CHUNK_SIZE if differentiable else _CHUNK_SIZE
+    while len(rows) > 1 and mean.shape[0] * len(_outer_nodes(mean[:, rows], std[:, rows], rule)) * len(rows) > capacity:
+        rows = rows[: len(rows) // 2]
+    return rows
 
 
-def _range(mean: Tensor, std: Tensor, rule: _Rule) -> tuple[Tensor, Tensor]:
-    """Where Π P rises from zero to one, for each row."""
+def _outer_nodes(mean: Tensor, std: Tensor, rule: _Rule) -> Float[Tensor, "T N"]:
+    """t, for each row from where Π P is zero to where it is one.
+
+    P_l is as smooth as a Gumbel law, and where all variances are large as a normal law: the step may then be longer.
+    """
     low = (mean - rule.reach * std).amax(0).clamp_max(0.0) - rule.below
     high = (mean + rule.reach * std).amax(0) + rule.above + math.log(mean.shape[0])
-    return low, high
+    step = (std.amin(0) / 3).clamp_min(rule.step)
+    count = math.ceil(float(((high - low) / step).max())) + 1
+    grid = torch.linspace(0, 1, count, dtype=mean.dtype, device=mean.device)
+    return low + (high - low) * grid[:, None]
 
 
-def _num_nodes(mean: Tensor, std: Tensor, rule: _Rule) -> tuple[int, int]:
-    low, high = _range(mean, std, rule)
-    outer = math.ceil(float((high - low).max()) / rule.step) + 1
-    step = min(rule.inner_step, rule.step / max(float(std.max()), 1e-6))
-    return outer, min(2 * math.ceil(rule.reach / step) + 1, _MOST_INNER_NODES)
-
-
-def _moments(mean: Tensor, std: Tensor, rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(mean: Tensor, std: Tensor, rule: _Rule, is_wide: bool) -> tuple[Tensor, Tensor, Tensor]:
     """E p_j, E log Σ e^F and Σ_j E p_j F_j of each row."""
     with torch.no_grad():  # The integrals do not depend on where their nodes are.
-        low, high = _range(mean, std, rule)
-        num_outer, num_inner = _num_nodes(mean, std, rule)
-        grid = torch.linspace(0, 1, num_outer, dtype=mean.dtype, device=mean.device)
-        t = low + (high - low) * grid[:, None]
-        step = (high - low) / (num_outer - 1)
-        z = torch.linspace(-rule.reach, rule.reach, num_inner, dtype=mean.dtype, device=mean.device)
-        weight = (-z.square() / 2).exp()
-        weight = weight / weight.sum()
-    # Axes: inner node, class, outer node, row.
-    logits = (mean + std * z[:, None, None])[:, :, None]
-    rate = (logits - t).clamp_max(50.0).exp()
-    survival = weight[:, None, None, None] * (-rate).exp()
-    p = survival.sum(0)
-    density = (survival * rate).sum(0)
-    weighted = (survival * rate * logits).sum(0)
+        t = _outer_nodes(mean, std, rule)
+        step = (t[-1] - t[0]) / (len(t) - 1)
+    p, density, weighted = (_gumbel_sums if is_wide else _normal_sums)(mean, std, t, rule)
     # Where P is zero in floating point, so is every product with it.
     log_p = p.clamp_min(torch.finfo(p.dtype).tiny).log()
     log_product = log_p.sum(0)
     others = (log_product - log_p).exp()
     probabilities = step * (density * others).sum(1)
-    reference = (-(-t).clamp_max(50.0).exp()).exp()
-    log_normaliser = step * (reference - log_product.exp()).sum(0)
+    # E F_l in the place of log 1: P_l is as smooth as the product, and zero below the range for the class l that sets its end.
+    last = (mean - rule.reach * std).detach().argmax(0)
+    reference = p.gather(0, last.expand(1, *p.shape[1:]))[0]
+    log_normaliser = mean.gather(0, last[None])[0] + step * (reference - log_product.exp()).sum(0)
     return probabilities, log_normaliser, step * (weighted * others).sum((0, 1))
+
+
+def _normal_sums(mean: Tensor, std: Tensor, t: Tensor, rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
+    """P_l(t), P_l'(t) and E[F_l e^{F_l − t} exp(−e^{F_l − t})] by a rule over F_l; nodes grow with its standard deviation."""
+    with torch.no_grad():
+        step = min(rule.inner_step, rule.step / max(float(std.max()), 1e-6))
+        count = min(2 * math.ceil(rule.reach / step) + 1, _MOST_INNER_NODES)
+        z = torch.linspace(-rule.reach, rule.reach, count, dtype=mean.dtype, device=mean.device)
+        weight = (-z.square() / 2).exp()
+        weight = weight / weight.sum()
+        # e^{F − t} = e^{F − c} e^{c − t} with c in the middle of the range, so that neither factor overflows.
+        middle = (t[0] + t[-1]) / 2
+        decay = (middle - t).clamp_max(_MOST_EXPONENT).exp()
+    # Axes: class, outer node, row. Only e^{−rate} is computed at every node.
+    p, density, weighted = (mean.new_zeros(mean.shape[0], *t.shape) for _ in range(3))
+    for z_i, weight_i in zip(z.tolist(), weight.tolist(), strict=True):
+        logits = (mean + std * z_i)[:, None]
+        rate = (logits - middle).clamp_max(_MOST_EXPONENT).exp() * decay
+        survival = (-rate).exp_()
+        falling = survival * rate
+        p.add_(survival, alpha=weight_i)
+        density.add_(falling, alpha=weight_i)
+        weighted.addcmul_(falling, logits, value=weight_i)
+    return p, density, weighted
+
+
+def _gumbel_sums(mean: Tensor, std: Tensor, t: Tensor, rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
+    """The same by a rule over Gumbel noise G, for P_l(t) = P(F_l + G ≤ t): as many nodes however large the variances are."""
+    with torch.no_grad():
+        # The largest of J noises is larger by log J.
+        above = rule.above + math.log(mean.shape[0])
+        count = math.ceil((rule.below + above) / rule.step) + 1
+        g = torch.linspace(-rule.below, above, count, dtype=mean.dtype, device=mean.device)
+        weight = (-g - (-g).exp()).exp()
+        weight = weight / weight.sum()
+    p, density, weighted = (mean.new_zeros(mean.shape[0], *t.shape) for _ in range(3))
+    scaled = (t - mean[:, None]) / std[:, None]
+    constant = 1 / (math.sqrt(2 * math.pi) * std[:, None])
+    for g_i, weight_i in zip(g.tolist(), weight.tolist(), strict=True):
+        z = scaled - g_i / std[:, None]
+        normal = (-z.square() / 2).exp() * constant
+        p.add_(torch.special.ndtr(z), alpha=weight_i)
+        density.add_(normal, alpha=weight_i)
+        weighted.addcmul_(normal, t - g_i, value=weight_i)
+    return p, density, weighted
 
 
 class SoftmaxLikelihood(nn.Module):

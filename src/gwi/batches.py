@@ -1,0 +1,115 @@
+"""Rows and labels a batch at a time, from arrays or from a loader, so that what does not fit in memory can be learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Batches of rows with the index of their class.
+
+    Attributes:
+        rows: all rows, or a loader of (rows, labels).
+        labels: index of the class of each row; None with a loader.
+        classes: the labels that indices stand for, with a loader.
+    """
+
+    rows: NDArray[Any] | DataLoader[Any]
+    labels: NDArray[np.int64] | None
+    classes: NDArray[Any]
+
+    def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every row once."""
+        if isinstance(self.rows, DataLoader):
+            for rows, labels in self.rows:
+                yield torch.as_tensor(rows), torch.from_numpy(indices(labels, self.classes))
+            return
+        assert self.labels is not None
+        for start in range(0, len(self.rows), batch_size):
+            part = slice(start, start + batch_size)
+            yield torch.from_numpy(np.ascontiguousarray(self.rows[part])), torch.from_numpy(self.labels[part])
+
+    def shuffled(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every row once, in a random order; a loader decides its own."""
+        if isinstance(self.rows, DataLoader):
+            yield from self.in_order(batch_size)
+            return
+        assert self.labels is not None
+        for index in torch.randperm(len(self.rows), generator=generator).split(batch_size):
+            yield torch.from_numpy(self.rows[index.numpy()]), torch.from_numpy(self.labels[index.numpy()])
+
+    def num_batches(self, batch_size: int) -> int:
+        """In one pass."""
+        return len(self.rows) if isinstance(self.rows, DataLoader) else -(-len(self.rows) // batch_size)
+
+    def sample(self, count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, int]:
+        """At most `count` rows with their classes, each as likely as any other, from one pass; and how many rows there are."""
+        if not isinstance(self.rows, DataLoader):
+            assert self.labels is not None
+            index = torch.randperm(len(self.rows), generator=generator)[:count].sort().values.numpy()
+            return torch.from_numpy(self.rows[index]), torch.from_numpy(self.labels[index]), len(self.rows)
+        reservoir = Reservoir(count, generator)
+        for rows, labels in self.in_order(batch_size):
+            reservoir.add(rows, labels)
+        held = reservoir.held()
+        return held[0], held[1], reservoir.num_seen
+
+
+def indices(labels: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each label among the classes.
+
+    Raises:
+        ValueError: for a label that is none of them.
+    """
+    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    found = np.searchsorted(classes, values).clip(0, len(classes) - 1)
+    if not (unknown := classes[found] == values).all():
+        raise ValueError(f"The label {values[~unknown][0]!r} is none of the {len(classes)} classes of the fit.")
+    return found.astype(np.int64)
+
+
+class Reservoir:
+    """A sample without replacement of rows that come in batches, of a number not known beforehand.
+
+    Args:
+        capacity: the size of the sample.
+        generator: for the choice.
+    """
+
+    def __init__(self, capacity: int, generator: torch.Generator):
+        self.capacity, self.generator = capacity, generator
+        self.num_seen = 0
+        self._parts: list[Tensor] | None = None
+
+    def add(self, *parts: Tensor) -> None:
+        """One batch: tensors with a row each."""
+        if self._parts is None:
+            self._parts = [part[:0].clone() for part in parts]
+        free = self.capacity - len(self._parts[0])
+        if free > 0:
+            self._parts = [torch.cat([held, part[:free]]) for held, part in zip(self._parts, parts, strict=True)]
+        later = parts[0].shape[0] - max(0, min(free, parts[0].shape[0]))
+        if later > 0:
+            # Row number t (from 1) takes the place of a held one with probability capacity / t.
+            number = self.num_seen + parts[0].shape[0] - later + torch.arange(1, later + 1)
+            place = (torch.rand(later, generator=self.generator, dtype=torch.float64) * number).long()
+            kept = place < self.capacity
+            for held, part in zip(self._parts, parts, strict=True):
+                for target, row in zip(place[kept].tolist(), part[-later:][kept], strict=True):
+                    held[target] = row
+        self.num_seen += parts[0].shape[0]
+
+    def held(self) -> tuple[Tensor, ...]:
+        """The sample."""
+        if self._parts is None:
+            raise ValueError("There are no rows to learn from: the loader was empty.")
+        return tuple(self._parts)

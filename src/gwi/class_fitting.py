@@ -1,0 +1,368 @@
+"""Fitting a classification: the logits with their errors on unseen rows, then covariance and tempering.
+
+Around its mean the softmax's log-likelihood is quadratic in each logit, with the curvature p(1 − p). Averaged over rows, it plays
+the part that 1/σ² plays in regression, and the covariances of regression serve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize
+from torch import Tensor
+
+from gwi.calibration import (
+    COVARIANCE_TOLERANCE,
+    CovarianceName,
+    JudgedCovariance,
+    judged_covariance,
+    left_out_for,
+    matching_sums,
+)
+from gwi.class_model import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows
+from gwi.covariance import matched_divergence_weights
+from gwi.kernels import SparsePosteriorKernel
+from gwi.learners import Task, Trained
+from gwi.likelihoods import RobustMaxLikelihood
+from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
+from gwi.means import KernelMean
+from gwi.measures import GaussianMeasure, kernel_variance
+from gwi.prior import PriorFit
+from gwi.scaling import Array
+from gwi.selection import name_of, stack
+from gwi.softmax import softmax_moments
+
+TemperingName = Literal["auto", "per-class"]
+
+# Where the unseen rows do not say how large the variances of the logits are, α and γ are near these: log-normal, median, width.
+TEMPERING_PRIOR = (1.0, 1.5)
+DISAGREEMENT_PRIOR = (1.0, 1.0)
+# Of the logarithms of all scales that are chosen.
+LOG_BOUNDS = (-8.0, 2.0)
+# Numbers (rows times classes) on which scales are chosen: the likelihood is then known to a thousandth of a nat.
+JUDGED_NUMBERS = 50_000
+# Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.
+MOST_COVARIANCES = 16
+
+
+@dataclass(frozen=True)
+class LearnedLogits:
+    """The means, and what they predicted at rows they had not seen.
+
+    Attributes:
+        task: rows to learn from and rows to be judged on.
+        prior: k, fitted to standardised indicators of the classes.
+        inducing_points: Z.
+        members: the means.
+        mixing: their weights.
+        logit_scale: s.
+        y_judge: indicators at the judging rows.
+        judge_weight: of each judging row.
+    """
+
+    task: Task
+    prior: PriorFit
+    inducing_points: Float[Tensor, "M E"]
+    members: tuple[Trained, ...]
+    mixing: Float[Tensor, " K"]
+    logit_scale: float
+    y_judge: Float[Tensor, "J V"]
+    judge_weight: Float[Tensor, " V"]
+
+    @property
+    def judged(self) -> Float[Tensor, "J V"]:
+        """The combined logits at the judging rows, unscaled."""
+        return torch.einsum("k,kjv->jv", self.mixing, torch.stack([member.judged for member in self.members]))
+
+    @property
+    def disagreement(self) -> Float[Tensor, "J V"]:
+        """d² = Σ_k w_k (m_k − m)² at the judging rows, unscaled."""
+        errors = torch.stack([member.judged for member in self.members]) - self.judged
+        return torch.einsum("k,kjv->jv", self.mixing, errors.square())
+
+
+def combine_logits(
+    task: Task,
+    prior: PriorFit,
+    z: Float[Tensor, "M E"],
+    members: Sequence[Trained],
+    y_judge: Float[Tensor, "J V"],
+    judge_weight: Float[Tensor, " V"],
+    scale: float | Literal["auto"] = "auto",
+) -> LearnedLogits:
+    """Weigh the means by the likelihood of unseen rows."""
+    judged = torch.stack([member.judged for member in members])
+    mixing, logit_scale = stacking_weights(judged, y_judge, judge_weight, scale=scale)
+    return LearnedLogits(task, prior, z, tuple(members), mixing, logit_scale, y_judge, judge_weight)
+
+
+def learn_members(
+    task: Task,
+    prior: PriorFit,
+    basis: Float[Tensor, "M E"],
+    means: Sequence[Any],
+    y_judge: Float[Tensor, "J V"],
+    judge_weight: Float[Tensor, " V"],
+) -> list[Trained]:
+    """Train, or ask, every mean."""
+    members = []
+    for item in means:
+        task.report(name_of(item), 0.0)
+        members.append(learn_logits(item, task, prior, basis, y_judge, judge_weight))
+    return members
+
+
+def class_covariances(
+    learned: LearnedLogits, prior: PriorFit, kind: CovarianceName, divergence_weight: float | Literal["auto"]
+) -> list[JudgedCovariance]:
+    """S of each class, with 1/σ² the mean curvature of the softmax in its logit at rows the mean has not seen."""
+    probabilities = (learned.logit_scale * learned.judged).softmax(0)
+    weight = learned.judge_weight / learned.judge_weight.mean()
+    # A class that is never in doubt still has some curvature: that of one row in doubt.
+    floor = 0.25 / probabilities.shape[1]
+    curvature = (probabilities * (1 - probabilities) * weight).mean(1).clamp_min(floor)
+    levels = curvature.sort().values
+    if len(levels) > MOST_COVARIANCES:
+        levels = levels[torch.linspace(0, len(levels) - 1, MOST_COVARIANCES).round().long().to(levels.device)]
+    nearest = (curvature[:, None] / levels).log().abs().argmin(1)
+    task, z = learned.task, learned.inducing_points
+    chosen = sorted(set(nearest.tolist()))
+    noises = [1 / float(levels[i]) for i in chosen]
+    if divergence_weight == "auto":
+        betas = matched_divergence_weights(matching_sums(task, prior, z), noises)
+    else:
+        betas = [float(divergence_weight)] * len(noises)
+    left_out = left_out_for(task, prior, z, kind)
+    solved = {
+        i: judged_covariance(task, prior, z, noise, kind, beta, COVARIANCE_TOLERANCE, left_out)
+        for i, noise, beta in zip(chosen, noises, betas, strict=True)
+    }
+    return [solved[i] for i in nearest.tolist()]
+
+
+def assemble_classes(
+    learned: LearnedLogits,
+    embedding: StandardRows | LogitsAndFeatures,
+    *,
+    covariance: CovarianceName = "wasserstein",
+    divergence_weight: float | Literal["auto"] = "auto",
+    tempering: float | TemperingName | None = "auto",
+    epsilon: float | None = None,
+    note: str = "",
+) -> tuple[ClassificationModel, ClassSummary]:
+    """Covariance and tempering for the means as they are; seconds in the summary are left to the caller."""
+    scaled = learned.logit_scale * learned.judged
+    # A prior of the logits' own size: the evidence knows length-scales, the logits their amplitude.
+    spread = (scaled - scaled.mean(1, keepdim=True)).square().mean()
+    level = float(kernel_variance(learned.prior.kernel, learned.task.x[:1000]).detach().mean())
+    prior = replace(learned.prior, kernel=rescaled(learned.prior, max(float(spread), 1e-6) / max(level, 1e-12)))
+    found = class_covariances(learned, prior, covariance, divergence_weight)
+    kernel = SparsePosteriorKernel(
+        prior.kernel, learned.inducing_points, torch.stack([part.whitened_covariance for part in found])
+    )
+    return temper_classes(
+        learned,
+        embedding,
+        kernel,
+        torch.stack([part.variance for part in found]),
+        kind=found[0].kind,
+        divergence_weight=tuple(part.divergence_weight for part in found),
+        tempering=tempering,
+        epsilon=epsilon,
+        note=note,
+    )
+
+
+def temper_classes(
+    learned: LearnedLogits,
+    embedding: StandardRows | LogitsAndFeatures,
+    kernel: SparsePosteriorKernel,
+    variance: Float[Tensor, "J V"],
+    *,
+    kind: str,
+    divergence_weight: tuple[float, ...],
+    tempering: float | TemperingName | None,
+    epsilon: float | None,
+    note: str,
+) -> tuple[ClassificationModel, ClassSummary]:
+    """The scales of logits and variances by unseen rows, and the whole as a model.
+
+    Args:
+        learned: judged logits.
+        embedding: from the user's rows to those of the task.
+        kernel: of Q.
+        variance: r at the judging rows, as it would be at new ones.
+        kind: of covariance, for the summary.
+        divergence_weight: β of each class, for the summary.
+        tempering: as `choose_scales` takes it.
+        epsilon: ε of robust-max; None for softmax.
+        note: for the summary.
+    """
+    task = learned.task
+    assert task.classes is not None
+    judgement = Judgement.of(learned, variance, epsilon)
+    scale, alpha, gamma = choose_scales(judgement, tempering)
+    mean = stack([member.mean for member in learned.members], learned.mixing.expand(len(learned.y_judge), -1))
+    posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
+    model = ClassificationModel(
+        posterior=posterior,
+        embedding=embedding,
+        classes=task.classes,
+        logit_scale=learned.logit_scale * scale,
+        tempering_factor=alpha,
+        disagreement_weight=gamma,
+        epsilon=epsilon,
+    )
+    points = (kernel.inducing_points, *(part.inducing_points for part in mean.modules() if isinstance(part, KernelMean)))
+    summary = ClassSummary(
+        num_rows=len(task.x),
+        num_classes=len(task.classes),
+        members=tuple(
+            ClassMember(
+                member.name, float(weight), best_scale(member.judged, learned.y_judge, learned.judge_weight)[1], member.seconds
+            )
+            for member, weight in zip(learned.members, learned.mixing, strict=True)
+        ),
+        covariance=kind,
+        num_inducing=len(kernel.inducing_points),
+        stores_all_rows=any(len(z) == len(task.x) for z in points),
+        divergence_weight=divergence_weight,
+        logit_scale=model.logit_scale,
+        tempering=tuple(alpha.tolist()),
+        disagreement_weight=gamma,
+        unseen_nll=(judgement.nll_of_mean(), judgement.nll(scale, alpha, gamma)),
+        seconds=math.nan,
+        note=note,
+    )
+    return model, summary
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Logits, variances and labels of unseen rows, on which scales are chosen.
+
+    Attributes:
+        mean: logits, at their scale.
+        variance: r of each, untempered.
+        disagreement: d² of each, at the scale of the logits; None for a single mean.
+        label: the class of each row.
+        weight: of each row, mean one.
+        num_rows: that they stand for.
+        epsilon: ε of robust-max; None for softmax.
+    """
+
+    mean: Float[Tensor, "J V"]
+    variance: Float[Tensor, "J V"]
+    disagreement: Float[Tensor, "J V"] | None
+    label: Tensor
+    weight: Float[Tensor, " V"]
+    num_rows: int
+    epsilon: float | None
+
+    @staticmethod
+    def of(learned: LearnedLogits, variance: Float[Tensor, "J V"], epsilon: float | None) -> Judgement:
+        """A sample of the judging rows, or all."""
+        num_classes, num_rows = learned.y_judge.shape
+        count = min(num_rows, max(200, JUDGED_NUMBERS // num_classes))
+        rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:count].to(variance.device)
+        several = int((learned.mixing > 0).sum()) > 1
+        return Judgement(
+            mean=learned.logit_scale * learned.judged[:, rows],
+            variance=variance[:, rows],
+            disagreement=learned.logit_scale**2 * learned.disagreement[:, rows] if several else None,
+            label=learned.y_judge[:, rows].argmax(0),
+            weight=learned.judge_weight[rows] / learned.judge_weight[rows].mean(),
+            num_rows=num_rows,
+            epsilon=epsilon,
+        )
+
+    @torch.no_grad()
+    def nll(self, scale: float, alpha: Array, gamma: float) -> float:
+        """Mean NLL with logits times scale, variances times α and spreads times γ."""
+        variance = self.variance * self.variance.new_tensor(alpha).reshape(-1, 1)
+        if self.disagreement is not None:
+            variance = variance + scale**2 * gamma * self.disagreement
+        if self.epsilon is None:
+            probabilities = softmax_moments(scale * self.mean, variance, digits=5).probabilities
+        else:
+            likelihood = RobustMaxLikelihood(len(self.mean), self.epsilon)
+            probabilities = likelihood.class_probabilities(scale * self.mean, variance)
+        chosen = probabilities.gather(0, self.label[None])[0].clamp_min(torch.finfo(probabilities.dtype).tiny)
+        return float(-(self.weight * chosen.log()).mean())
+
+    def nll_of_mean(self) -> float:
+        """Mean NLL of the logits without variances."""
+        chosen = self.mean.log_softmax(0).gather(0, self.label[None])[0]
+        return float(-(self.weight * chosen).mean())
+
+
+def choose_scales(judgement: Judgement, tempering: float | TemperingName | None) -> tuple[float, Array, float]:
+    """The scale of the logits, α of each class, and γ, by the likelihood of unseen rows and weak hyper-priors.
+
+    With a given factor, or None for one, only γ is chosen.
+    """
+    num_classes = len(judgement.mean)
+    several = judgement.disagreement is not None
+    fixed = tempering if isinstance(tempering, int | float) else 1.0 if tempering is None else None
+    if fixed is None and tempering not in ("auto", "per-class"):
+        raise ValueError(f'tempering is "auto", "per-class", a factor, or None; got {tempering!r}.')
+    # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
+    free = {"scale": fixed is None and judgement.epsilon is None, "alpha": fixed is None, "gamma": several}
+    start = [0.0 for used in free.values() if used]
+
+    def unpack(parameters: Array) -> tuple[float, Array, float]:
+        values = iter(np.exp(np.clip(parameters, *LOG_BOUNDS)))
+        scale = float(next(values)) if free["scale"] else 1.0
+        alpha = np.full(num_classes, float(next(values)) if free["alpha"] else fixed if fixed is not None else 1.0)
+        return scale, alpha, float(next(values)) if free["gamma"] else 0.0
+
+    def objective(parameters: Array) -> float:
+        scale, alpha, gamma = unpack(parameters)
+        penalty = _log_normal(alpha[0], TEMPERING_PRIOR) if free["alpha"] else 0.0
+        penalty += _log_normal(gamma, DISAGREEMENT_PRIOR) if several else 0.0
+        return judgement.nll(scale, alpha, gamma) + penalty / judgement.num_rows
+
+    if not start:
+        return unpack(np.array([]))
+    first = _simplex(len(start))
+    options = {"maxfev": 40 * len(start), "xatol": 0.02, "fatol": 2e-5, "initial_simplex": first}
+    scale, alpha, gamma = unpack(minimize(objective, np.array(start), method="Nelder-Mead", options=options).x)
+    if tempering == "per-class":
+        alpha = _factor_of_each_class(lambda a: judgement.nll(scale, a, gamma), alpha, judgement.num_rows)
+    return scale, alpha, gamma
+
+
+def _simplex(size: int) -> Array:
+    corners = np.zeros((size + 1, size))
+    corners[1:] = np.diag([0.1, -1.0, -1.0][:size] if size == 3 else [0.1, -1.0][:size] if size == 2 else [-1.0])
+    return corners
+
+
+def _factor_of_each_class(nll: Callable[[Array], float], start: Array, num_rows: int) -> Array:
+    """α_j one at a time, twice around, each drawn towards the common factor by the same hyper-prior."""
+    alpha = start.copy()
+    for _ in range(2):
+        for j in range(len(alpha)):
+
+            def objective(log_factor: Array, j: int = j) -> float:
+                tried = alpha.copy()
+                tried[j] = start[j] * math.exp(float(log_factor[0]))
+                return nll(tried) + _log_normal(tried[j] / start[j], TEMPERING_PRIOR) / num_rows
+
+            begin = math.log(alpha[j] / start[j])
+            simplex = np.array([[begin], [begin + 0.7]])
+            options = {"maxfev": 12, "xatol": 0.05, "fatol": 1e-5, "initial_simplex": simplex}
+            alpha[j] = start[j] * math.exp(float(minimize(objective, [begin], method="Nelder-Mead", options=options).x[0]))
+    return alpha
+
+
+def _log_normal(value: float, prior: tuple[float, float]) -> float:
+    """−log density of a log-normal law, up to a constant."""
+    median, width = prior
+    return 0.5 * (math.log(value / median) / width) ** 2

@@ -1,0 +1,389 @@
+"""GWIClassifier: calibrated classification for any mean, with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import nn
+from torch.utils.data import DataLoader
+
+from gwi.batches import Batches, indices
+from gwi.calibration import CovarianceName
+from gwi.class_encoding import encode_class_summary, encode_classes
+from gwi.class_fitting import TemperingName, assemble_classes
+from gwi.class_joint import JointOptions, joint_model, paper_model
+from gwi.class_model import ClassDecomposition, ClassSummary
+from gwi.class_tasks import ClassOptions, class_folds, frozen_logits, stacked_logits
+from gwi.classification_metrics import entropy
+from gwi.files import to_bytes, write_atomically
+from gwi.inducing import Method
+from gwi.interop import as_array, floating_dtype, like
+from gwi.measures import GaussianMeasure
+from gwi.progress import Report, progress
+from gwi.scaling import Array, merge_equal_rows
+from gwi.selection import FEW_ROWS
+
+LikelihoodName = Literal["softmax", "robust-max"]
+# The share of the rows that joint training sets apart when no validation rows are given.
+VALIDATION_SHARE = 0.1
+# Gradient steps of joint training, about, where no number of epochs is given.
+JOINT_STEPS = 3000
+# Epochs of the paper's protocol.
+PAPER_EPOCHS = 100
+
+
+class GWIClassifier(ClassifierMixin, BaseEstimator):
+    """Classification with honest probabilities: any mean, one sparse-GP covariance a class, scales judged on unseen rows.
+
+    Rows may be arrays, data frames or tensors, tensors in, tensors out. With a torch module as mean they may have any shape, such
+    as images, and may come from a ``DataLoader`` of (rows, labels) that is read some rows at a time.
+
+    Args:
+        mean: ``"auto"`` stacks several; ``"svgp"``, ``"network"``, ``"linear"``, a module with one logit a class, a scikit-learn
+            classifier, a callable from rows to logits, or a list of these. A module is trained jointly with its covariance by the
+            generalized loss.
+        freeze_mean: take a module as it is; `fit` then needs ``validation``.
+        likelihood: ``"softmax"``, integrated without sampling, or ``"robust-max"``.
+        epsilon: ε of robust-max, the share of labels taken to be wrong.
+        kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised, flattened rows;
+            ``"features"`` or a `FeatureKernel` over `NetworkFeatures` for features of a frozen module; ``"auto"`` is the former
+            for tables, the latter for rows with more axes, such as images.
+        layer: the submodule of a frozen network whose output are the features, by name.
+        num_inducing: M; ``"auto"`` takes every row when they are few.
+        inducing_points: how Z is chosen; ``"auto"`` is k-means on rows, and rows at random on features.
+        covariance: ``"wasserstein"``, ``"titsias"``, or ``"zero"`` for S = 0; joint training has its own.
+        divergence_weight: β; ``"auto"`` is the matched weight, 1.0 the paper's.
+        tempering: ``"auto"`` chooses a scale of the logits and one factor on their variance by the likelihood of unseen rows,
+            ``"per-class"`` a factor for each class; a factor, or None for neither.
+        preset: ``"paper"``: the mean, a module, trained by the paper's protocol with robust-max.
+        max_epochs: of joint training and of the preset.
+        batch_size: of joint training and of the preset.
+        learning_rate: of joint training and of the preset.
+        device: where tensors live.
+        dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
+        random_state: seed or generator.
+        verbose: 1 shows progress and prints the summary.
+
+    Attributes:
+        classes_: the labels, in the order of the columns of probabilities.
+        model_: all that predicts.
+        summary_: what was chosen.
+    """
+
+    classes_: NDArray[Any]
+    summary_: ClassSummary
+
+    def __init__(
+        self,
+        mean: Any = "auto",
+        *,
+        freeze_mean: bool = False,
+        likelihood: LikelihoodName = "softmax",
+        epsilon: float = 0.01,
+        kernel: str | Kernel = "auto",
+        layer: str = "auto",
+        num_inducing: int | Literal["auto"] = "auto",
+        inducing_points: Method | Literal["auto"] = "auto",
+        covariance: CovarianceName = "wasserstein",
+        divergence_weight: float | Literal["auto"] = "auto",
+        tempering: float | TemperingName | None = "auto",
+        preset: Literal["paper"] | None = None,
+        max_epochs: int | None = None,
+        batch_size: int = 128,
+        learning_rate: float = 1e-3,
+        device: str | torch.device = "cpu",
+        dtype: str | torch.dtype = "float32",
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.mean = mean
+        self.freeze_mean = freeze_mean
+        self.likelihood = likelihood
+        self.epsilon = epsilon
+        self.kernel = kernel
+        self.layer = layer
+        self.num_inducing = num_inducing
+        self.inducing_points = inducing_points
+        self.covariance = covariance
+        self.divergence_weight = divergence_weight
+        self.tempering = tempering
+        self.preset = preset
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, validation: Any = None) -> GWIClassifier:
+        """Learn mean, covariances and scales.
+
+        Args:
+            X: rows, or a loader of (rows, labels).
+            y: labels; None with a loader.
+            sample_weight: of each row; not with a module.
+            validation: rows and labels that frozen means have not seen, or a loader of them; all means are then judged on them.
+        """
+        start = time.perf_counter()
+        self._check_options()
+        with progress(self.verbose > 0) as report:
+            options = self._options(report)
+            if isinstance(self.mean, nn.Module):
+                if sample_weight is not None:
+                    raise ValueError("A module as mean takes no sample_weight; leave it out, or repeat rows.")
+                self._fit_module(X, y, validation, options)
+            else:
+                self._fit_table(X, y, sample_weight, validation, options)
+        self.summary_ = replace(self.summary_, seconds=time.perf_counter() - start)
+        if self.verbose:
+            print(self.summary_)
+        return self
+
+    def _check_options(self) -> None:
+        if self.likelihood not in ("softmax", "robust-max"):
+            raise ValueError(f'likelihood is "softmax" or "robust-max"; got {self.likelihood!r}.')
+        if self.preset not in (None, "paper") or (self.preset == "paper" and not isinstance(self.mean, nn.Module)):
+            raise ValueError(f'preset is None, or "paper" with a torch module as mean; got {self.preset!r} with {self.mean!r}.')
+
+    def _options(self, report: Report) -> ClassOptions:
+        return ClassOptions(
+            kernel=self.kernel,
+            layer=self.layer,
+            num_inducing=self.num_inducing,
+            inducing_points=self.inducing_points,
+            logit_scale="auto" if isinstance(self.tempering, str) else 1.0,
+            device=self.device,
+            network_dtype=floating_dtype(self.dtype),
+            generator=torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1))),
+            report=report,
+        )
+
+    @property
+    def _epsilon(self) -> float | None:
+        return self.epsilon if self.likelihood == "robust-max" else None
+
+    def _fit_table(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: ClassOptions) -> None:
+        if isinstance(X, DataLoader):
+            raise ValueError("A DataLoader needs a torch module as mean; pass arrays for other means.")
+        X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2)
+        labels = self._labels(y)
+        weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("All sample weights are zero; give at least one row a positive weight.")
+        X, labels, weight = X[weight > 0], labels[weight > 0], weight[weight > 0]
+        if len(np.unique(labels)) < len(self.classes_):
+            self.classes_, labels = self.classes_[np.unique(labels)], np.unique(labels, return_inverse=True)[1]
+            self._require_classes()
+        judge = None
+        if validation is not None:
+            x_new = check_array(as_array(validation[0]), dtype=np.float64)
+            if x_new.shape[1] != X.shape[1]:
+                raise ValueError(f"validation needs {X.shape[1]} columns, like the training rows; got {x_new.shape[1]}.")
+            judge = x_new, indices(validation[1], self.classes_)
+        elif len(X) < FEW_ROWS:
+            X, column, weight = merge_equal_rows(X, labels[:, None].astype(np.float64), weight)
+            labels = column[:, 0].astype(np.int64)
+        chosen = self.mean
+        if not (isinstance(chosen, str) and chosen == "auto"):
+            chosen = list(chosen) if isinstance(chosen, list | tuple) else [chosen]
+            if not chosen:
+                raise ValueError("mean is an empty list; name at least one mean.")
+        prepared = stacked_logits(X, labels, weight, judge, self.classes_, chosen, options)
+        options.report("covariances", 0.0)
+        self.model_, self.summary_ = assemble_classes(
+            prepared.learned,
+            prepared.embedding,
+            covariance=self.covariance,
+            divergence_weight=self.divergence_weight,
+            tempering=self.tempering,
+            epsilon=self._epsilon,
+            note=prepared.note,
+        )
+
+    def _fit_module(self, X: Any, y: Any, validation: Any, options: ClassOptions) -> None:
+        training, shape = self._batches(X, y)
+        network = self.mean
+        if validation is not None:
+            rows, labels = (validation, None) if isinstance(validation, DataLoader) else validation
+            judge = self._judging(rows, labels, shape)
+        elif self.freeze_mean:
+            raise ValueError(
+                "A frozen network may have seen the training rows, so they cannot judge its errors. "
+                "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
+            )
+        elif isinstance(training.rows, DataLoader):
+            raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
+        else:
+            training, judge = self._split(training, options.generator)
+        if self.freeze_mean and self.preset is None:
+            prepared = frozen_logits(network, training, judge, shape, options)
+            options.report("covariances", 0.0)
+            self.model_, self.summary_ = assemble_classes(
+                prepared.learned,
+                prepared.embedding,
+                covariance=self.covariance,
+                divergence_weight=self.divergence_weight,
+                tempering=self.tempering,
+                epsilon=self._epsilon,
+                note=prepared.note,
+            )
+            return
+        paper = self.preset == "paper"
+        batch_size = 1000 if paper else self.batch_size
+        steps = training.num_batches(batch_size)
+        joint = JointOptions(
+            epsilon=self.epsilon if paper else self._epsilon,
+            divergence_weight=1.0 if paper else self.divergence_weight,
+            tempering="per-class" if paper else self.tempering,
+            num_epochs=self.max_epochs or (PAPER_EPOCHS if paper else max(2, JOINT_STEPS // steps)),
+            batch_size=batch_size,
+            learning_rate=self.learning_rate,
+        )
+        self.model_, self.summary_ = (paper_model if paper else joint_model)(network, training, judge, shape, options, joint)
+
+    def _labels(self, y: Any) -> NDArray[np.int64]:
+        """The index of each label, with `classes_` set."""
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        self._require_classes()
+        return labels.astype(np.int64)
+
+    def _require_classes(self) -> None:
+        if len(self.classes_) < 2:
+            raise ValueError(f"A classifier needs rows of at least two classes; got one class, {self.classes_[0]!r}.")
+
+    def _batches(self, X: Any, y: Any) -> tuple[Batches, tuple[int, ...]]:
+        if isinstance(X, DataLoader):
+            found: list[NDArray[Any]] = []
+            shape: tuple[int, ...] = ()
+            for rows, labels in X:
+                found.append(np.unique(as_array(labels)))
+                shape = tuple(rows.shape[1:])
+            if not found:
+                raise ValueError("The loader is empty; a fit needs rows of at least two classes.")
+            self._labels(np.concatenate(found))
+            self.n_features_in_ = int(np.prod(shape))
+            return Batches(X, None, self.classes_), shape
+        rows = self._shaped_rows(X, reset=True)
+        labels = np.asarray(as_array(y))
+        if len(labels) != len(rows):
+            raise ValueError(f"There must be as many labels as rows; got {len(labels)} labels and {len(rows)} rows.")
+        self.n_features_in_ = int(np.prod(rows.shape[1:]))
+        return Batches(rows, self._labels(labels), self.classes_), rows.shape[1:]
+
+    def _judging(self, X: Any, y: Any, shape: tuple[int, ...]) -> Batches:
+        if isinstance(X, DataLoader):
+            return Batches(X, None, self.classes_)
+        rows = self._shaped_rows(X, reset=False)
+        if rows.shape[1:] != shape:
+            raise ValueError(f"validation rows must have the shape {shape} of the training rows; got {rows.shape[1:]}.")
+        return Batches(rows, indices(y, self.classes_), self.classes_)
+
+    def _split(self, training: Batches, generator: torch.Generator) -> tuple[Batches, Batches]:
+        assert training.labels is not None
+        assert not isinstance(training.rows, DataLoader)
+        fold = class_folds(torch.from_numpy(training.labels), round(1 / VALIDATION_SHARE), generator).numpy()
+        parts = [Batches(training.rows[keep], training.labels[keep], training.classes) for keep in (fold != 0, fold == 0)]
+        return parts[0], parts[1]
+
+    def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
+        if not (hasattr(X, "shape") and len(X.shape) > 2):
+            return validate_data(self, as_array(X), dtype=np.float64, reset=reset)
+        rows = np.asarray(as_array(X))
+        if rows.ndim < 2 or len(rows) == 0:
+            raise ValueError(
+                f"Rows must have at least two axes, the first of them for rows, and there must be some; got {rows.shape}."
+            )
+        if rows.dtype not in (np.float32, np.float64):
+            rows = rows.astype(np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError("Rows must be finite; some values are NaN or infinite: impute or drop them.")
+        return rows
+
+    @property
+    def posterior_(self) -> GaussianMeasure:
+        """Q over unscaled logits."""
+        return self.model_.posterior
+
+    def _rows(self, X: Any) -> Iterator[NDArray[Any]]:
+        """The rows asked for, in one part or a loader's parts."""
+        check_is_fitted(self, "model_")
+        if isinstance(X, DataLoader):
+            for batch in X:
+                yield self._checked(batch[0] if isinstance(batch, list | tuple) else batch)
+        else:
+            yield self._checked(X)
+
+    def _checked(self, X: Any) -> NDArray[Any]:
+        shape = self.model_.embedding.shape
+        rows = self._shaped_rows(X, reset=False)
+        if rows.shape[1:] != shape:
+            raise ValueError(f"The model was fitted to rows of shape {shape}; got {rows.shape[1:]}.")
+        return rows
+
+    def _probabilities(self, X: Any) -> tuple[Array, Array]:
+        parts = [self.model_.probabilities(rows) for rows in self._rows(X)]
+        return np.concatenate([p for p, _ in parts]), np.concatenate([e for _, e in parts])
+
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, in the order of `classes_`."""
+        return like(self._probabilities(X)[0], X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class."""
+        check_is_fitted(self, "model_")
+        return self.classes_[self._probabilities(X)[0].argmax(1)]
+
+    def decompose(self, X: Any) -> ClassDecomposition:
+        """The entropy of the label, and what of it is left if the logits were known."""
+        probabilities, expected = self._probabilities(X)
+        total = entropy(probabilities)
+        # Both are integrals to five digits, so their difference may be below zero by as much.
+        parts = total, np.minimum(expected, total), (total - expected).clip(0.0)
+        return ClassDecomposition(*(like(part, X) for part in parts))
+
+    def ood_score(self, X: Any) -> Any:
+        """How far the variance of the logits is back to the prior's: 0 at well-known rows, 1 far from all data."""
+        return like(np.concatenate([self.model_.remaining_variance(rows) for rows in self._rows(X)]), X)
+
+    def nll(self, X: Any, y: Any) -> float:
+        """Mean negative log probability of the labels."""
+        probabilities, _ = self._probabilities(X)
+        chosen = probabilities[np.arange(len(probabilities)), indices(y, self.classes_)]
+        return float(-np.log(chosen.clip(np.finfo(float).tiny)).mean())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.
+
+        The file holds numbers and names only: no labels of rows, and of the rows only inducing and basis points.
+
+        Raises:
+            UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
+        """
+        check_is_fitted(self, "model_")
+        model, tensors = encode_classes(self.model_)
+        names = getattr(self, "feature_names_in_", None)
+        plain = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
+        document = {
+            "estimator": type(self).__name__,
+            "parameters": plain,
+            "feature_names": None if names is None else list(names),
+            "summary": encode_class_summary(self.summary_),
+            "model": model,
+        }
+        return write_atomically(path, to_bytes(document, tensors))

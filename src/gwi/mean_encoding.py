@@ -1,0 +1,188 @@
+"""Means in model files: a closed list of types, each written out by hand, built again from numbers only."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from gwi.classifiers import ClassifierLogits, PlainClassifier
+from gwi.codec import Node, Reader, UnsavableError, Writer
+from gwi.files import ModelFileError
+from gwi.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, KernelMean, ModuleMean, SumMean
+from gwi.networks import EnsembleMLP
+from gwi.predictors import LinearPredictor, Predictor, plain_predictor
+from gwi.scaling import OriginalRowsMean, RescaledMean, Scales
+from gwi.trees import BoostedTrees, Forest
+
+_ACTIVATIONS = {kind.__name__: kind for kind in (nn.Tanh, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Identity)}
+_PREDICTORS: dict[str, type[Predictor | PlainClassifier]] = {
+    kind.__name__: kind for kind in (BoostedTrees, Forest, LinearPredictor, PlainClassifier)
+}
+
+
+def encode_mean(mean: Any, w: Writer, name: str) -> Node:
+    """A mean of an estimator: its type and its parts.
+
+    Raises:
+        UnsavableError: naming a part that cannot be stored, and what works instead.
+    """
+    if isinstance(mean, SumMean | ConvexMean):
+        parts: Node = {"means": [encode_mean(part, w, f"{name}.{i}") for i, part in enumerate(mean.means)]}
+        weights = {"weights": w.put(f"{name}.weights", mean.weights)} if isinstance(mean, ConvexMean) else {}
+        return {"type": type(mean).__name__} | parts | weights
+    if isinstance(mean, OriginalRowsMean | RescaledMean):
+        shape = {"shape": list(mean.shape)} if isinstance(mean, OriginalRowsMean) and mean.shape is not None else {}
+        return {"type": type(mean).__name__, "mean": encode_mean(mean.mean, w, name)} | shape
+    if isinstance(mean, ConstantMean):
+        return {"type": "ConstantMean", "values": w.put(f"{name}.values", mean.values)}
+    if isinstance(mean, FirstColumns):
+        return {"type": "FirstColumns"}
+    if isinstance(mean, KernelMean) and mean.prior_mean is None:
+        return {
+            "type": "KernelMean",
+            "kernel": w.kernel(mean.prior_kernel),
+            "inducing_points": w.put(f"{name}.inducing_points", mean.inducing_points),
+            "whitened_coefficients": w.put(f"{name}.whitened_coefficients", mean.whitened_coefficients),
+            "jitter": float(mean.jitter),
+        }
+    if isinstance(mean, ModuleMean) and mean.prior_mean is None:
+        return {"type": "ModuleMean", "module": encode_module(mean.module, w, name)}
+    if isinstance(mean, FixedMean):
+        return {"type": "FixedMean", "predictor": _encode_predictor(mean.predictor, w, name)}
+    raise UnsavableError(f"A mean of type {type(mean).__name__} cannot be stored; those of the estimators can.")
+
+
+def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
+    """The mean that was encoded; ValueError when it describes none."""
+    if depth > 20:
+        raise ValueError("means are nested too deeply")
+    kind = node["type"]
+    if kind in ("SumMean", "ConvexMean"):
+        parts = [decode_mean(part, r, depth + 1) for part in node["means"]]
+        return SumMean(parts) if kind == "SumMean" else ConvexMean(parts, r.get(node["weights"], 2))
+    if kind in ("OriginalRowsMean", "RescaledMean"):
+        inner = decode_mean(node["mean"], r, depth + 1)
+        if kind == "RescaledMean":
+            return RescaledMean(inner, r.scales)
+        return OriginalRowsMean(inner, r.scales, None if "shape" not in node else decode_shape(node["shape"], r.scales))
+    if kind == "ConstantMean":
+        return ConstantMean(r.get(node["values"], 1))
+    if kind == "FirstColumns":
+        return FirstColumns(len(r.scales.y_scale))
+    if kind == "KernelMean":
+        z, v = r.get(node["inducing_points"], 2), r.get(node["whitened_coefficients"], 2)
+        if z.shape[1] != len(r.scales.x_scale) or v.shape != (len(r.scales.y_scale), len(z)):
+            raise ValueError("a kernel mean has coefficients for other points")
+        return KernelMean(r.kernels[node["kernel"]], z, v, jitter=float(node["jitter"]))
+    if kind == "ModuleMean":
+        return ModuleMean(decode_module(node["module"], r))
+    if kind == "FixedMean":
+        return FixedMean(_decode_predictor(node["predictor"], r))
+    raise ValueError("a mean is of an unknown type")
+
+
+def decode_shape(sizes: Any, scales: Scales) -> tuple[int, ...]:
+    """The shape of a row; ValueError when it has not as many numbers as there are columns."""
+    fits = isinstance(sizes, list) and sizes and all(type(size) is int and size > 0 for size in sizes)
+    if not fits or math.prod(sizes) != len(scales.x_scale):
+        raise ValueError("the shape of a row does not fit its columns")
+    return tuple(sizes)
+
+
+def encode_module(module: nn.Module, w: Writer, name: str) -> Node:
+    """A network: whole where it is made of linear layers and activations, else as its state dict."""
+    if type(module) is EnsembleMLP:
+        layers = [
+            [w.put(f"{name}.weights.{i}", weight), w.put(f"{name}.biases.{i}", bias)]
+            for i, (weight, bias) in enumerate(zip(module.weights, module.biases, strict=True))
+        ]
+        return {"type": "EnsembleMLP", "layers": layers}
+    if type(module) is nn.Sequential and all(type(layer) in (nn.Linear, *_ACTIVATIONS.values()) for layer in module):
+        described: list[Any] = []
+        for i, layer in enumerate(module):
+            if isinstance(layer, nn.Linear):
+                bias = None if layer.bias is None else w.put(f"{name}.{i}.bias", layer.bias)
+                described.append([w.put(f"{name}.{i}.weight", layer.weight), bias])
+            else:
+                described.append(type(layer).__name__)
+        return {"type": "Sequential", "layers": described}
+    state = {key: w.put(f"{name}.{key}", value) for key, value in module.state_dict().items()}
+    return {"type": "module", "name": type(module).__name__, "state": state}
+
+
+def decode_module(node: Node, r: Reader) -> nn.Module:
+    """The network that was encoded.
+
+    Raises:
+        ModelFileError: when it is one of the user's own and no instance that fits was passed.
+    """
+    kind = node["type"]
+    if kind == "EnsembleMLP":
+        layers = [(r.get(weight, 3, None), r.get(bias, 3, None)) for weight, bias in node["layers"]]
+        network = EnsembleMLP(1, 1, num_members=1, hidden=(), generator=torch.Generator())
+        network.weights = nn.ParameterList([nn.Parameter(weight) for weight, _ in layers])
+        network.biases = nn.ParameterList([nn.Parameter(bias) for _, bias in layers])
+        return network
+    if kind == "Sequential":
+        built: list[nn.Module] = []
+        for layer in node["layers"]:
+            if isinstance(layer, str):
+                built.append(_ACTIVATIONS[layer]())
+                continue
+            weight, bias = r.get(layer[0], 2, None), None if layer[1] is None else r.get(layer[1], 1, None)
+            linear = nn.utils.skip_init(nn.Linear, 1, 1, bias=bias is not None)
+            linear.weight = nn.Parameter(weight)
+            linear.out_features, linear.in_features = weight.shape
+            if bias is not None:
+                linear.bias = nn.Parameter(bias)
+            built.append(linear)
+        return nn.Sequential(*built)
+    if kind != "module":
+        raise ValueError("a network is of an unknown type")
+    if not r.modules:
+        raise ModelFileError(
+            f"The mean holds a network of your own ({node['name']}), of which a file stores the numbers only: "
+            "pass an instance of it, gwi.load(path, module=...)."
+        )
+    module = copy.deepcopy(r.modules.pop(0))
+    state = {key: r.tensors[ref] for key, ref in node["state"].items()}
+    try:
+        module.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        raise ModelFileError(
+            f"The module passed does not fit the {node['name']} in the file: {' '.join(str(error).split())}"
+        ) from error
+    return module.to(r.device)
+
+
+def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
+    plain = _plain(predictor)
+    if plain is None:
+        # The wrapper is ours; what cannot be stored is what it wraps.
+        named = predictor.estimator if isinstance(predictor, ClassifierLogits) else predictor
+        called = getattr(named, "__name__", type(named).__name__)
+        raise UnsavableError(
+            f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
+            "scikit-learn's boosting, forests, trees and linear models, its MLPs as classifiers; a torch module is stored as its "
+            "state dict."
+        )
+    numbers = plain.arrays()
+    return {"type": type(plain).__name__, "arrays": {key: w.put(f"{name}.{key}", value) for key, value in numbers.items()}}
+
+
+def _plain(predictor: Any) -> Predictor | PlainClassifier | None:
+    if isinstance(predictor, ClassifierLogits):
+        return predictor.plain()
+    return predictor if isinstance(predictor, PlainClassifier) else plain_predictor(predictor)
+
+
+def _decode_predictor(node: Node, r: Reader) -> Any:
+    arrays = {key: r.tensors[ref].numpy() for key, ref in node["arrays"].items()}
+    predictor = _PREDICTORS[node["type"]].from_arrays(arrays)
+    if predictor.num_features != len(r.scales.x_scale):
+        raise ValueError("a predictor has other columns than the rows")
+    return predictor

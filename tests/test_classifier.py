@@ -1,0 +1,386 @@
+"""GWIClassifier: scikit-learn's contract, every kind of mean, calibrated probabilities, files, images and loaders."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris, make_blobs
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gwi
+from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, default_kernel, mlp
+from gwi.codec import UnsavableError
+
+
+@parametrize_with_checks([GWIClassifier(mean="svgp", random_state=0)])
+def test_scikit_learns_checks_hold(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([GWIClassifier(random_state=0), GWIClassifier(mean="network", random_state=0)])
+def test_scikit_learns_checks_hold_for_the_default_and_networks(estimator, check):
+    check(estimator)
+
+
+NAMES = np.array(["ash", "birch", "cedar"])
+
+
+def three_classes(num_rows=450, seed=0):
+    x = np.random.default_rng(seed).normal(size=(num_rows, 2))
+    return x, NAMES[(x[:, 0] + x[:, 1] > 0).astype(int) + (x[:, 0] > 1)]
+
+
+@pytest.fixture(scope="module")
+def data():
+    x, y = three_classes()
+    return x[:300], y[:300], x[300:], y[300:]
+
+
+def trained(network, x, y, num_steps=150):
+    """By cross-entropy, on its own."""
+    labels = torch.from_numpy(np.unique(y, return_inverse=True)[1])
+    rows = torch.as_tensor(x).float()
+    optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+    for _ in range(num_steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(rows), labels).backward()
+        optimiser.step()
+    return network.eval()
+
+
+@pytest.fixture(scope="module")
+def network(data):
+    return trained(mlp(2, 3, hidden=(32, 32), activation=nn.ReLU, generator=torch.Generator().manual_seed(0)), *data[:2])
+
+
+MEANS = [
+    "svgp",
+    "network",
+    "linear",
+    LogisticRegression(),
+    ExtraTreesClassifier(30),
+    ["svgp", "linear"],
+]
+
+
+@pytest.mark.parametrize("mean", MEANS, ids=str)
+def test_any_mean_gives_probabilities_that_beat_the_shares_of_classes(mean, data):
+    x, y, x_new, y_new = data
+    model = GWIClassifier(mean, random_state=0).fit(x, y)
+    probabilities = model.predict_proba(x_new)
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-12)
+    shares = np.array([(y == name).mean() for name in NAMES])
+    base = -np.log(shares[np.searchsorted(NAMES, y_new)]).mean()
+    assert model.nll(x_new, y_new) < 0.4 * base
+    assert (model.predict(x_new) == y_new).mean() > 0.9
+    assert model.nll(x_new, y_new) == pytest.approx(
+        -np.log(probabilities[np.arange(len(y_new)), np.searchsorted(NAMES, y_new)]).mean()
+    )
+
+
+def test_far_from_the_data_the_score_rises_and_probabilities_flatten(data):
+    x, y, x_new, _ = data
+    model = GWIClassifier("svgp", random_state=0).fit(x, y)
+    assert model.ood_score(20 * x_new).mean() > 0.9 > 0.5 > model.ood_score(x_new).mean()
+    near, far = model.decompose(x_new), model.decompose(20 * x_new)
+    assert far.mutual_information.mean() > 3 * near.mutual_information.mean()
+    assert far.total.mean() > near.total.mean()
+    for part in (near, far):
+        np.testing.assert_allclose(part.expected + part.mutual_information, part.total, atol=1e-9)
+        assert (part.mutual_information >= 0).all()
+
+
+def test_the_same_seed_gives_the_same_probabilities(data):
+    x, y, x_new, _ = data
+    first, second = (GWIClassifier("linear", random_state=3).fit(x, y).predict_proba(x_new) for _ in range(2))
+    assert (first == second).all()
+
+
+def test_probabilities_are_the_expected_softmax_under_the_posterior(data):
+    x, y, x_new, _ = data
+    model = GWIClassifier("svgp", random_state=0).fit(x, y)
+    rows = next(model.model_.rows(x_new[:20]))
+    mean, variance = model.model_.logits(rows)
+    draws = mean + variance.sqrt() * torch.randn(
+        40_000, *mean.shape, generator=torch.Generator().manual_seed(0), dtype=mean.dtype
+    )
+    sampled = draws.softmax(1).mean(0).mT.numpy()
+    np.testing.assert_allclose(model.predict_proba(x_new[:20]), sampled, atol=5e-3)
+
+
+def test_robust_max_probabilities_are_never_above_one_minus_epsilon(data):
+    x, y, x_new, y_new = data
+    model = GWIClassifier("svgp", likelihood="robust-max", epsilon=0.05, random_state=0).fit(x, y)
+    assert model.predict_proba(x_new).max() <= 0.95 + 1e-9
+    assert (model.predict(x_new) == y_new).mean() > 0.9
+
+
+def test_a_rare_class_keeps_its_share_far_from_the_data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    y = (rng.random(400) < 0.05).astype(int)  # Labels that rows say nothing about.
+    model = GWIClassifier("svgp", random_state=0).fit(x, y)
+    assert model.predict_proba(x)[:, 1].mean() == pytest.approx(y.mean(), abs=0.03)
+    assert model.nll(x, y) < 1.2 * -np.log(np.where(y == 1, y.mean(), 1 - y.mean())).mean()
+
+
+def test_weights_count_as_repeated_rows():
+    x, y = three_classes(60)
+    weight = np.random.default_rng(1).integers(0, 3, 60)
+    weighted = GWIClassifier("svgp", random_state=0).fit(x, y, sample_weight=weight)
+    repeated = GWIClassifier("svgp", random_state=0).fit(np.repeat(x, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.predict_proba(x), repeated.predict_proba(x), atol=1e-6)
+
+
+def test_a_hundred_classes_are_told_apart():
+    x, y = make_blobs(500, centers=100, n_features=6, cluster_std=0.4, random_state=0)
+    model = GWIClassifier("linear", num_inducing=100, random_state=0).fit(x[:400], y[:400])
+    assert model.predict_proba(x[400:]).shape == (100, len(model.classes_))
+    known = np.isin(y[400:], model.classes_)
+    assert (model.predict(x[400:]) == y[400:])[known].mean() > 0.8
+
+
+@pytest.mark.parametrize("covariance", ["titsias", "zero"])
+def test_other_covariances_and_factors_of_each_class(covariance, data):
+    x, y, x_new, y_new = data
+    model = GWIClassifier("linear", covariance=covariance, tempering="per-class", random_state=0).fit(x, y)
+    assert model.nll(x_new, y_new) < 0.4
+    assert len(model.summary_.tempering) == 3
+
+
+def test_given_factors_are_taken_as_they_are(data):
+    x, y, x_new, _ = data
+    plain = GWIClassifier("linear", tempering=None, random_state=0).fit(x, y)
+    assert plain.summary_.tempering == (1.0, 1.0, 1.0)
+    assert plain.model_.logit_scale == 1.0
+    tiny = GWIClassifier("linear", tempering=1e-9, random_state=0).fit(x, y)
+    alone = LogisticRegression(max_iter=500).fit((x - x.mean(0)) / x.std(0), y)
+    expected = alone.predict_proba((x_new - x.mean(0)) / x.std(0))
+    np.testing.assert_allclose(tiny.predict_proba(x_new), expected, atol=2e-4)
+
+
+# Frozen networks
+
+
+def test_a_frozen_network_stays_as_it_is_and_its_predictions_nearly_so(network, data):
+    x, y, x_new, y_new = data
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    model = GWIClassifier(network, freeze_mean=True, random_state=0).fit(x, y, validation=(x_new[:75], y_new[:75]))
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+    own = NAMES[network(torch.as_tensor(x_new).float()).argmax(1).numpy()]
+    assert (model.predict(x_new) == own).mean() > 0.98
+    assert model.ood_score(20 * x_new).mean() > 0.9 > 0.5 > model.ood_score(x_new).mean()
+
+
+def test_features_of_a_frozen_network_come_from_one_pass(network, data):
+    x, y, x_new, y_new = data
+    model = GWIClassifier(network, freeze_mean=True, kernel="features", num_inducing=40, random_state=0)
+    model.fit(x, y, validation=(x_new, y_new))
+    passes = []
+    handle = model.model_.embedding.features.network.register_forward_hook(lambda *_: passes.append(1))
+    model.predict_proba(x_new)
+    handle.remove()
+    assert len(passes) == 1
+    assert "before 4" in str(model.summary_)
+
+
+def test_a_feature_kernel_says_which_layer_and_what_is_done_to_it(network, data):
+    x, y, x_new, y_new = data
+    features = NetworkFeatures(network, "1", centre=True, projection=5, sphere=False)
+    kernel = FeatureKernel(default_kernel(5, lengthscale=2.0), features)
+    model = GWIClassifier(network, freeze_mean=True, kernel=kernel, num_inducing=50, random_state=0)
+    model.fit(x, y, validation=(x_new, y_new))
+    rows = next(model.model_.rows(x_new))
+    hidden = network[:2](torch.as_tensor(x).float()).double()
+    assert rows.shape == (150, 3 + 5)
+    torch.testing.assert_close(model.model_.embedding.features.offset, hidden.mean(0).detach(), atol=1e-5, rtol=0)
+
+
+def test_sphere_features_have_norm_one_and_forget_lengths(network, data):
+    features = NetworkFeatures(network, "1").fit(torch.as_tensor(data[0]))
+    values = features(torch.as_tensor(data[2]))
+    torch.testing.assert_close(values.norm(dim=1), torch.ones(150, dtype=torch.float64))
+    plain = NetworkFeatures(network, "1", sphere=False).fit(torch.as_tensor(data[0]))(torch.as_tensor(data[2]))
+    torch.testing.assert_close(values, plain / plain.norm(dim=1, keepdim=True))
+
+
+class SmallCNN(nn.Module):
+    """Two convolutions, a dense layer, three classes of 1 × 8 × 8 images."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.ReLU())
+        self.dense = nn.Sequential(nn.Flatten(), nn.Linear(32, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.dense(self.conv(x))
+
+
+@pytest.fixture(scope="module")
+def images():
+    x, y = load_digits(return_X_y=True)
+    keep = y < 3
+    x, y = (x[keep] / 16).reshape(-1, 1, 8, 8).astype(np.float32), y[keep]
+    torch.manual_seed(0)
+    network = SmallCNN()
+    trained(network, x[:300], y[:300], num_steps=40)
+    return x, y, network
+
+
+def test_images_of_a_frozen_network_take_features_after_the_last_convolution(images):
+    x, y, network = images
+    model = GWIClassifier(network, freeze_mean=True, num_inducing=60, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    assert model.model_.embedding.features.watched == "dense.1"
+    assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
+    noise = np.random.default_rng(0).random(x[400:].shape).astype(np.float32)
+    assert np.median(model.ood_score(noise)) > np.quantile(model.ood_score(x[400:]), 0.9)
+
+
+def test_a_loader_gives_what_arrays_give(images):
+    x, y, network = images
+
+    def loader(rows, labels):
+        return DataLoader(TensorDataset(torch.from_numpy(rows), torch.from_numpy(labels)), batch_size=64)
+
+    settings = {"freeze_mean": True, "num_inducing": 60, "random_state": 0}
+    arrays = GWIClassifier(network, **settings).fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    loaders = GWIClassifier(network, **settings).fit(loader(x[:300], y[:300]), validation=loader(x[300:400], y[300:400]))
+    first, second = arrays.predict_proba(x[400:]), loaders.predict_proba(loader(x[400:], y[400:]))
+    assert first.shape == second.shape
+    # The samples of rows that stand for all are other ones.
+    np.testing.assert_allclose(first, second, atol=0.05)
+    assert loaders.nll(x[400:], y[400:]) < 0.3
+
+
+def test_pixels_can_be_the_kernels_rows(images):
+    x, y, network = images
+    model = GWIClassifier(network, freeze_mean=True, kernel="rbf", num_inducing=60, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
+    assert model.ood_score(10 * x[400:]).mean() > model.ood_score(x[400:]).mean()
+
+
+# Joint training
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "robust-max"])
+def test_joint_training_learns_mean_and_covariances(likelihood, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(0))
+    before = start[0].weight.clone()
+    model = GWIClassifier(
+        start, likelihood=likelihood, num_inducing=20, max_epochs=15, learning_rate=2e-2, batch_size=64, random_state=0
+    ).fit(x, y)
+    assert (model.predict(x_new) == y_new).mean() > 0.9
+    assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
+    assert torch.equal(start[0].weight, before)  # A copy is trained.
+    assert model.summary_.covariance == "trained"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_one(seed, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(seed))
+    model = GWIClassifier(start, preset="paper", num_inducing=12, max_epochs=60, learning_rate=2e-2, random_state=seed).fit(x, y)
+    assert (model.predict(x_new) == y_new).mean() > 0.85
+    likelihood = gwi.RobustMaxLikelihood(3, 0.01)
+    raw = likelihood.class_probabilities(*model.model_.logits(next(model.model_.rows(x_new))))
+    assert (raw.sum(0) - 1).abs().max() < 1e-6
+    assert raw.isfinite().all()
+
+
+# Files
+
+
+@pytest.mark.parametrize("mean", ["svgp", ["linear", ExtraTreesClassifier(10)], "network"], ids=str)
+def test_a_saved_model_predicts_the_same_bits(mean, data, tmp_path):
+    x, y, x_new, _ = data
+    model = GWIClassifier(mean, random_state=0).fit(x, y)
+    again = gwi.load(model.save(tmp_path / "model.gwi"))
+    assert (again.predict_proba(x_new) == model.predict_proba(x_new)).all()
+    assert (again.ood_score(x_new) == model.ood_score(x_new)).all()
+    assert again.predict(x_new).tolist() == model.predict(x_new).tolist()
+    assert str(again.summary_) == str(model.summary_)
+
+
+def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
+    x, y, network = images
+    model = GWIClassifier(network, freeze_mean=True, num_inducing=40, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    path = model.save(tmp_path / "model.gwi")
+    with pytest.raises(gwi.ModelFileError, match="pass an instance"):
+        gwi.load(path)
+    again = gwi.load(path, module=SmallCNN())
+    assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
+
+
+def test_what_cannot_be_stored_says_so(data, tmp_path):
+    x, y, _, _ = data
+    model = GWIClassifier(KNeighborsClassifier(), random_state=0).fit(x, y)
+    with pytest.raises(UnsavableError, match="KNeighborsClassifier"):
+        model.save(tmp_path / "model.gwi")
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mean": "tree"}, "mean is"),
+        ({"likelihood": "probit"}, "likelihood is"),
+        ({"tempering": "all"}, "tempering is"),
+        ({"kernel": "features"}, "frozen network"),
+        ({"mean": []}, "empty list"),
+        ({"preset": "paper"}, "torch module"),
+        ({"mean": lambda rows: rows}, "may have seen"),
+        ({"mean": mlp(2, 3), "freeze_mean": True}, "may have seen"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_mistakes_are_one_clear_sentence(settings, message, data):
+    with pytest.raises(ValueError, match=message):
+        GWIClassifier(**settings).fit(data[0], data[1])
+
+
+def test_one_class_is_refused(data):
+    with pytest.raises(ValueError, match="two classes"):
+        GWIClassifier("linear").fit(data[0], np.zeros(300))
+
+
+def test_an_unknown_label_is_named(data):
+    model = GWIClassifier("linear", random_state=0).fit(data[0], data[1])
+    with pytest.raises(ValueError, match="'oak'"):
+        model.nll(data[2][:1], ["oak"])
+
+
+def test_other_outputs_than_classes_are_refused(data):
+    x, y, x_new, y_new = data
+    with pytest.raises(ValueError, match="5 outputs"):
+        GWIClassifier(mlp(2, 5), freeze_mean=True).fit(x, y, validation=(x_new, y_new))
+
+
+def test_a_layer_that_is_not_there_is_named(network, data):
+    with pytest.raises(ValueError, match="no submodule 'block'"):
+        NetworkFeatures(network, "block")
+
+
+def test_it_can_be_cloned_with_all_its_arguments():
+    model = GWIClassifier("svgp", tempering="per-class", num_inducing=7)
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_iris_by_default_is_no_worse_than_logistic_regression():
+    x, y = load_iris(return_X_y=True)
+    a, b, c, d = train_test_split(x, y, test_size=50, random_state=0, stratify=y)
+    model = GWIClassifier(random_state=0).fit(a, c)
+    alone = LogisticRegression(max_iter=500).fit(a, c).predict_proba(b)
+    assert model.nll(b, d) <= -np.log(alone[np.arange(50), d]).mean() + 0.02
