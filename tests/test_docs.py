@@ -60,9 +60,9 @@ LAYERS = [
     {"learners", "model", "paper"},
     {"selection", "calibration"},
     {"fitting", "encoding"},
-    {"presets"},
+    {"presets", "findings"},
     {"estimators"},
-    {"persistence", "botorch"},
+    {"persistence", "botorch", "diagnostics"},
     {"__init__"},
 ]
 
