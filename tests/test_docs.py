@@ -62,7 +62,8 @@ LAYERS = [
     {"fitting", "encoding"},
     {"presets", "findings"},
     {"estimators"},
-    {"persistence", "botorch", "diagnostics"},
+    {"persistence", "botorch", "diagnostics", "drawing"},
+    {"plots"},
     {"__init__"},
 ]
 
