@@ -231,6 +231,34 @@ def uci() -> str:
     return short({**record, "split": int(record["split"]), "nll": float(record["nll"])} for record in read("uci"))
 
 
+def _measured(record: Record) -> str:
+    """A number, and how severe it was found to be."""
+    value = float(record["value"])
+    shown = f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}".replace("-0.", "−0.")
+    return "–" if value != value else shown + (f" ({record['severity']})" if record["severity"] else "")
+
+
+def diagnostics_faults() -> str:
+    """One row a fault: the finding that must come, and which others did."""
+    records = [r for r in read("diagnostics") if r["group"] == "fault"]
+    rows = []
+    for case in dict.fromkeys(r["case"] for r in records):
+        chosen = [r for r in records if r["case"] == case]
+        own = [f"`{r['kind']}` {_measured(r)}" for r in chosen if r["kind"] == r["seeded"]]
+        others = [f"{r['kind']} {_measured(r)}" for r in chosen if r["severity"] and r["kind"] != r["seeded"]]
+        rows.append([case, ", ".join(own) or "–", ", ".join(others) or "–"])
+    return table(["fault", "finding", "others"], rows)
+
+
+def diagnostics_uci() -> str:
+    """One row a split, one column a kind of finding."""
+    records = [r for r in read("diagnostics") if r["group"] == "uci"]
+    kinds = list(dict.fromkeys(r["kind"] for r in records))
+    found = {(r["case"], r["split"], r["kind"]): _measured(r) for r in records}
+    cases = dict.fromkeys((r["case"], r["split"]) for r in records)
+    return table(["set", "split", *kinds], [[*case, *(found[*case, kind] for kind in kinds)] for case in cases])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     f.__name__: f
     for f in (
@@ -247,6 +275,8 @@ TABLES: dict[str, Callable[[], str]] = {
         speed,
         bayesian_optimisation,
         uci,
+        diagnostics_faults,
+        diagnostics_uci,
     )
 }
 

@@ -60,11 +60,12 @@ LAYERS = [
     {"learners", "model", "paper", "class_model", "joint"},
     {"selection", "calibration", "mean_encoding"},
     {"fitting", "encoding", "logits"},
-    {"presets", "class_fitting", "class_encoding"},
+    {"presets", "class_fitting", "class_encoding", "findings"},
     {"class_tasks"},
     {"class_joint"},
     {"estimators", "classifier"},
-    {"persistence", "botorch"},
+    {"persistence", "botorch", "diagnostics", "drawing"},
+    {"plots"},
     {"__init__"},
 ]
 

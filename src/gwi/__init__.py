@@ -13,6 +13,7 @@ from gwi.covariance import (
     trained_covariance,
     wasserstein_covariance,
 )
+from gwi.diagnostics import Diagnosis, diagnose
 from gwi.divergences import (
     gaussian_wasserstein_squared,
     kl_divergence,
@@ -23,6 +24,7 @@ from gwi.divergences import (
 from gwi.estimators import GWIRegressor
 from gwi.features import NetworkFeatures
 from gwi.files import ModelFileError
+from gwi.findings import Finding, GWIWarning
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
 from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood
@@ -41,10 +43,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConvexMean",
+    "Diagnosis",
     "FeatureKernel",
+    "Finding",
     "FixedMean",
     "GWIClassifier",
     "GWIRegressor",
+    "GWIWarning",
     "GaussianLikelihood",
     "GaussianMeasure",
     "JitterWarning",
@@ -64,6 +69,7 @@ __all__ = [
     "collapsed_bound",
     "covariance_problem",
     "default_kernel",
+    "diagnose",
     "fit_prior",
     "gaussian_wasserstein_squared",
     "generalized_loss",

@@ -23,6 +23,7 @@ from torch import Tensor
 from gwi.calibration import CovarianceName, NoiseName, named_kernel
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
+from gwi.findings import warn_if_severe
 from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
 from gwi.interop import as_array, floating_dtype, like
@@ -116,7 +117,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, validation: tuple[Any, Any] | None = None) -> GWIRegressor:
-        """Learn mean, covariance and noise.
+        """Learn mean, covariance and noise; a `GWIWarning` says when the uncertainty came out worthless.
 
         Args:
             X: rows.
@@ -139,24 +140,26 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             task, y_judge, judge_weight = self._task(X, targets, weight, validation, report)
             self._learned: Learned | None = None
             if self.preset is not None:
-                return self._fit_preset(task, validation, start)
-            self._learned = learn_means(
-                task,
-                y_judge,
-                judge_weight,
-                self._means(X),
-                named_kernel(self.kernel, X.shape[1]).to(self.device),
-                num_inducing=self.num_inducing,
-                inducing_points=self._inducing_points(task),
-                freeze=self.freeze_mean,
-            )
-            report("covariance and noise", 0.0)
-            self._assemble(start)
+                self._fit_preset(task, validation, start)
+            else:
+                self._learned = learn_means(
+                    task,
+                    y_judge,
+                    judge_weight,
+                    self._means(X),
+                    named_kernel(self.kernel, X.shape[1]).to(self.device),
+                    num_inducing=self.num_inducing,
+                    inducing_points=self._inducing_points(task),
+                    freeze=self.freeze_mean,
+                )
+                report("covariance and noise", 0.0)
+                self._assemble(start)
         if self.verbose:
             print(self.summary_)
+        warn_if_severe(self.model_, task.x)
         return self
 
-    def _fit_preset(self, task: Task, validation: Any, start: float) -> GWIRegressor:
+    def _fit_preset(self, task: Task, validation: Any, start: float) -> None:
         kinds: dict[Any, Kind] = {"auto": "network", "network": "network", "svgp": "svgp"}
         if self.preset != "paper" or not isinstance(self.mean, str) or self.mean not in kinds:
             raise ValueError(f'preset is "paper" with mean="network" or "svgp"; got {self.preset!r} with mean={self.mean!r}.')
@@ -164,9 +167,6 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             raise ValueError('preset="paper" sets its own validation rows apart; leave validation out.')
         self.model_, summary = paper_preset(task, kinds[self.mean], self.max_steps)
         self.summary_ = replace(summary, seconds=time.perf_counter() - start)
-        if self.verbose:
-            print(self.summary_)
-        return self
 
     def update(self, X: Any, y: Any) -> GWIRegressor:
         """Take new rows into covariance, noise and tempering without a refit.

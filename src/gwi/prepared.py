@@ -151,6 +151,11 @@ class PreparedPosterior(nn.Module):
         mean, variance = torch.broadcast_tensors(mean, variance)
         return mean, variance, self.gamma[:, None] * spread.square().sum(0).expand_as(variance)
 
+    def residual(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
+        """k(x, x) − φ(x)ᵀφ(x) at each row: the prior variance that Z leaves unexplained."""
+        squares = (self.coordinates @ self.basis(x)).square()
+        return residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2))
+
     def marginals(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean and variance of F(x) at each row."""
         mean, variance, disagreement = self.parts(x)

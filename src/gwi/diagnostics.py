@@ -1,0 +1,183 @@
+"""Diagnosing a fitted regression: plain-language findings from its training rows and from rows it has not seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from scipy.stats import betabinom, binomtest
+from torch import Tensor
+
+from gwi.estimators import GWIRegressor
+from gwi.findings import Check, Finding, found, graded, training_checks
+from gwi.scaling import Array
+
+# The kernel is confident where less than half of its prior variance is left.
+CONFIDENT = 0.5
+# An error is a surprise when it is larger, in standard deviations, than so many of those at unseen rows during the fit. A higher
+# mark would be the largest few of these, which one bad fold decides.
+SURPRISE = 0.95
+# Intervals of these levels are checked: the middle of the law and its tails.
+LEVELS = (0.5, 0.95)
+# How rare a count must be by chance before it is worth a word; and the least number of rows to count among.
+RARE, FEW_ROWS = 1e-3, 10
+# Rows among which typical distances are measured; and what counts as far: twice the distance within which all but one in a
+# hundred training rows have their nearest other row, and at least half a standard deviation, for dense rows are very near.
+NUM_REFERENCE, FAR_FACTOR, TYPICAL, LEAST_FAR = 2000, 2.0, 0.99, 0.5
+CHUNK_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Attributes:
+        findings: the worst first; empty when all is well.
+        measures: the number behind every kind of finding, found or not; NaN where it cannot be measured.
+        num_rows: held-out rows that were given.
+    """
+
+    findings: tuple[Finding, ...]
+    measures: tuple[tuple[str, float], ...]
+    num_rows: int
+
+    @property
+    def severe(self) -> tuple[Finding, ...]:
+        """The severe findings."""
+        return tuple(finding for finding in self.findings if finding.severity == "severe")
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return f"Nothing found at {self.num_rows} rows."
+        count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''} at {self.num_rows} rows"
+        return "\n".join([f"{count}, {len(self.severe)} severe", *(f"  {finding}" for finding in self.findings)])
+
+
+def diagnose(estimator: GWIRegressor, X: Any, y: Any) -> Diagnosis:
+    """Look for the ways in which uncertainty is silently wrong, such as the paper's [ap:model_misspecification].
+
+    A model from a file holds no training rows unless every row is an inducing point. Duplicates are then unknown, and the rows
+    given stand for training rows in what is averaged over them.
+
+    Args:
+        estimator: fitted.
+        X: rows that it has not seen, such as those it will be used on.
+        y: their targets.
+    """
+    if hasattr(estimator, "predict_proba"):
+        raise TypeError(f"diagnose takes a fitted GWIRegressor; {type(estimator).__name__} is a classifier.")
+    rows = estimator._rows(X)
+    model, summary = estimator.model_, estimator.summary_
+    targets = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)
+    if targets.shape[:1] != (len(rows),) or targets.size != len(rows) * len(model.noises):
+        raise ValueError(f"{len(rows)} rows with {len(model.noises)} target(s) were expected; y has the shape {targets.shape}.")
+    targets = targets.reshape(len(rows), -1).T
+    x = model.scales.rows(rows, model.device)
+    z = model.posterior.kernel.inducing_points.detach()
+    learned = estimator._learned
+    training = learned.task.x if learned is not None else z if len(z) >= summary.num_rows else None
+    mean, std = model.law(rows)
+    errors = np.abs(targets - mean) / std
+    checks = (
+        _mean_and_kernel(errors, model.scores, np.asarray(estimator.ood_score(rows)) < CONFIDENT),
+        *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
+        _calibration(estimator, rows, targets),
+        _duplicates(x, training),
+        _far(x, z if training is None else training),
+    )
+    return Diagnosis(found(checks), tuple((check.kind, check.value) for check in checks), len(rows))
+
+
+def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], confident: Bool[NDArray[Any], " N"]) -> Check:
+    """The share of rows where the kernel is confident at which the error is a surprise, of the worst target."""
+    kind = "mean-and-kernel-disagree"
+    num_confident = int(confident.sum())
+    if num_confident < FEW_ROWS:
+        return Check(kind, math.nan)
+    sorted_scores = scores.cpu().numpy()
+    num_judged = sorted_scores.shape[1]
+    rank = min(math.ceil((num_judged + 1) * SURPRISE), num_judged)
+    usual = rank / (num_judged + 1)
+    surprises = (errors[:, confident] > sorted_scores[:, rank - 1][:, None]).sum(1)
+    worst = int(np.argmax(surprises))
+    value = surprises[worst] / num_confident
+    # The share of new errors above the rank-th of V is Beta(V + 1 − rank, rank) where nothing has changed, whatever their law.
+    chance = betabinom.sf(surprises[worst] - 1, num_confident, num_judged + 1 - rank, rank)
+    typical = float(np.median(errors[worst, confident]))
+    return Check(
+        kind,
+        float(value),
+        graded(value, warning=0.15, severe=0.3) if chance < RARE else None,
+        f"The kernel is confident at {num_confident} of {len(confident)} rows, and at {value:.0%} of these the error is larger "
+        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {typical:.2g} standard deviations).",
+        'Give the mean what the kernel assumes (periodic features, mean="svgp-all", a stack), or use a kernel that assumes less.',
+    )
+
+
+def _calibration(estimator: GWIRegressor, rows: Float[Array, "N D"], targets: Float[Array, "J N"]) -> Check:
+    """Coverage minus its nominal value, where it is farthest from it."""
+    kind = "miscalibrated"
+    num_rows, num_judged = len(rows), estimator.model_.scores.shape[1]
+    worst: tuple[float, float, float] | None = None
+    for level in LEVELS:
+        if estimator.conformal and level > num_judged / (num_judged + 1):
+            continue
+        interval = np.asarray(estimator.predict_interval(rows, level)).reshape(num_rows, -1, 2)
+        inside = ((interval[..., 0] <= targets.T) & (interval[..., 1] >= targets.T)).sum(0)
+        for count in inside:
+            gap = count / num_rows - level
+            if worst is None or abs(gap) > abs(worst[0]):
+                worst = gap, level, binomtest(int(count), num_rows, level).pvalue
+    if worst is None:
+        return Check(kind, math.nan)
+    value, level, chance = worst
+    return Check(
+        kind,
+        float(value),
+        graded(abs(value), note=0.05, warning=0.1, severe=0.2) if chance < RARE else None,
+        f"Intervals of {level:.0%} hold {level + value:.0%} of {num_rows} rows: too {'wide' if value > 0 else 'narrow'}.",
+        'Use tempering="auto" and tails="auto", or conformal=True; where rows differ from training rows, update(X, y) with some.',
+    )
+
+
+def _duplicates(x: Float[Tensor, "N D"], training: Float[Tensor, "T D"] | None) -> Check:
+    """The share of held-out rows whose inputs are those of a training row."""
+    kind = "duplicates"
+    if training is None:
+        return Check(kind, math.nan)
+    known = {row.tobytes() for row in training.cpu().numpy() + 0.0}
+    value = sum(row.tobytes() in known for row in x.cpu().numpy() + 0.0) / len(x)
+    return Check(
+        kind,
+        value,
+        graded(value, note=0.01, warning=0.1, severe=0.5),
+        f"{value:.0%} of the rows have the inputs of a training row, so scores on them flatter the model.",
+        "Hold out rows that training has not seen, and judge on those without a duplicate.",
+    )
+
+
+@torch.no_grad()
+def _far(x: Float[Tensor, "N D"], reference: Float[Tensor, "T D"]) -> Check:
+    """The share of rows far from all training rows, whatever the kernel says."""
+    kind = "far-from-training"
+    order = torch.randperm(len(reference), generator=torch.Generator().manual_seed(0))[:NUM_REFERENCE]
+    reference = torch.unique(reference[order.to(reference.device)], dim=0)
+    if len(reference) < 2:
+        return Check(kind, math.nan)
+    among = torch.cdist(reference, reference).fill_diagonal_(math.inf).amin(-1)
+    limit = max(FAR_FACTOR * float(among.quantile(TYPICAL)), LEAST_FAR)
+    distance = torch.cat([torch.cdist(rows, reference).amin(-1) for rows in x.split(CHUNK_SIZE)])
+    value = float((distance > limit).double().mean())
+    return Check(
+        kind,
+        value,
+        # Never severe by itself: where errors are known to be large, too, another finding says so.
+        graded(value, note=0.02, warning=0.1),
+        f"{value:.0%} of the rows are far from all training rows: farther than {limit:.2g} standard deviations of the inputs.",
+        "Measure some rows there and fit again; until then the mean extrapolates, and its error bars are the prior's at best.",
+    )

@@ -1,0 +1,232 @@
+"""Findings: what is wrong with a fitted regression, how bad it is and what to do. Here those that the training rows alone show.
+
+Every threshold was set by measurement on rows inside the training parts of UCI tables and on data with a known fault:
+`docs/diagnostics.md` has the numbers, `benchmarks/diagnostics.py` measures them again.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi.measures import kernel_matrix, kernel_variance
+from gwi.model import RegressionModel
+from gwi.noise import noise_features
+from gwi.scaling import Array
+
+Severity = Literal["note", "warning", "severe"]
+
+# Rows at which something is averaged, and rows among which neighbours are looked for: the check costs a hundredth of a fit.
+NUM_SAMPLED, NUM_REFERENCE = 500, 10_000
+# With fewer rows a kernel that takes them as unrelated may well be right.
+FEW_ROWS = 20
+# In units of the target's variance: at its floor noise has been found to be none; less in all is rounding.
+NO_NOISE, ROUNDING = 1e-8, 1e-12
+# A share of the interval between two finite bounds, or of a bound that is alone: as near as this is at the bound.
+AT_BOUND = 0.01
+
+
+class GWIWarning(UserWarning):
+    """A fit has a fault that makes its uncertainty worthless, and training rows alone show it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: which, one of a fixed set of names.
+        severity: ``"note"`` is worth knowing, ``"warning"`` worth mending; with ``"severe"`` do not trust the uncertainty.
+        value: how bad; what the number is depends on the kind.
+        what: one sentence.
+        remedy: one sentence.
+    """
+
+    kind: str
+    severity: Severity
+    value: float
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.severity:<8} {self.kind}: {self.what} {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One number that was measured, and what it means.
+
+    Attributes:
+        kind: of the finding it may be.
+        value: how bad; NaN where it cannot be measured.
+        severity: None when all is well.
+        what: the finding's.
+        remedy: the finding's.
+    """
+
+    kind: str
+    value: float
+    severity: Severity | None = None
+    what: str = ""
+    remedy: str = ""
+
+
+def found(checks: Iterable[Check]) -> tuple[Finding, ...]:
+    """The checks that failed, the worst first."""
+    order = {"severe": 0, "warning": 1, "note": 2}
+    findings = [Finding(c.kind, c.severity, c.value, c.what, c.remedy) for c in checks if c.severity is not None]
+    return tuple(sorted(findings, key=lambda finding: order[finding.severity]))
+
+
+def graded(
+    value: float, *, note: float | None = None, warning: float | None = None, severe: float | None = None
+) -> Severity | None:
+    """The severity of a number that is worse when larger; NaN is none."""
+    levels: tuple[tuple[Severity, float | None], ...] = (("severe", severe), ("warning", warning), ("note", note))
+    return next((name for name, threshold in levels if threshold is not None and value >= threshold), None)
+
+
+def warn_if_severe(model: RegressionModel, x: Float[Tensor, "N D"]) -> None:
+    """A `GWIWarning` for each severe finding of `training_checks` at the training rows, said of the line that called `fit`."""
+    for finding in found(training_checks(model, x, len(x))):
+        if finding.severity == "severe":
+            warnings.warn(f"{finding.kind}: {finding.what} {finding.remedy}", GWIWarning, stacklevel=3)
+
+
+@torch.no_grad()
+def training_checks(model: RegressionModel, x: Float[Tensor, "N D"], num_rows: int) -> tuple[Check, ...]:
+    """What the training rows alone show.
+
+    Args:
+        model: fitted.
+        x: its training rows, standardised, or rows like them.
+        num_rows: it was fitted to.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = x[torch.randperm(len(x), generator=generator)[:NUM_SAMPLED].to(x.device)]
+    mean, variance, disagreement = model.prepared.parts(rows)
+    features = noise_features(rows, mean)
+    noise = torch.stack([noise(features) for noise in model.noises])
+    variance, noise = (variance + disagreement).mean(-1), noise.mean(-1)
+    return (
+        few_inducing_points(model, rows, noise, num_rows),
+        lengthscales(model.posterior.kernel.prior_kernel, x, generator),
+        collapsed_variance(variance, noise, num_rows),
+        tempering(model.tempering_factor, variance + noise),
+    )
+
+
+def few_inducing_points(model: RegressionModel, rows: Float[Tensor, "n D"], noise: Float[Tensor, " J"], num_rows: int) -> Check:
+    """Of what is unexplained at training rows the share that Z, not the noise, is to blame for: mean R₀ over mean R₀ + σ²."""
+    kind = "few-inducing-points"
+    kernel, num_inducing = model.posterior.kernel.prior_kernel, len(model.posterior.kernel.inducing_points)
+    if num_inducing >= num_rows:
+        return Check(kind, 0.0)
+    residual = model.prepared.residual(rows).mean(-1)
+    value = float((residual / (residual + noise)).max())
+    severity = graded(value, note=0.1, warning=0.25, severe=0.5)
+    best = ""
+    if severity is not None and num_inducing < len(rows):
+        # No M points can do better than the first M eigenfunctions.
+        spectrum = torch.linalg.eigvalsh(kernel_matrix(kernel, rows)).flip(-1)
+        left = float(spectrum[num_inducing:].clamp_min(0).sum() / spectrum.sum())
+        best = f"; even the best {num_inducing} directions would leave {left:.1%} of the prior's"
+    return Check(
+        kind,
+        value,
+        severity,
+        f"{value:.0%} of what is unexplained at training rows is what {num_inducing} inducing points cannot express{best}.",
+        "Raise num_inducing, spread the inducing points, or choose a smoother kernel.",
+    )
+
+
+def lengthscales(kernel: Kernel, x: Float[Tensor, "N D"], generator: torch.Generator) -> Check:
+    """The median correlation of f at a training row and at the row most like it; and length-scales at a bound of theirs."""
+    kind = "length-scales-at-bounds"
+    reference = torch.unique(x[torch.randperm(len(x), generator=generator)[:NUM_REFERENCE].to(x.device)], dim=0)
+    if len(reference) < FEW_ROWS:
+        return Check(kind, math.nan)
+    sample = torch.randperm(len(reference), generator=generator)[: NUM_SAMPLED // 2].to(x.device)
+    scale = kernel_variance(kernel, reference).sqrt()
+    correlation = kernel_matrix(kernel, reference[sample], reference) / (scale[sample][:, None] * scale)
+    smallest = float(correlation.min())
+    correlation[torch.arange(len(sample), device=x.device), sample] = 0
+    value = float(correlation.abs().amax(-1).median())
+    severity = graded(-value, warning=-0.3, severe=-0.1)
+    if severity is not None:
+        what = f"f at a training row and at the row most like it correlate by {value:.2g} only: rows tell nothing of each other."
+        return Check(kind, value, severity, what, "Give the kernel longer length-scales, or a hyper-prior that keeps them long.")
+    if smallest > 0.9999:
+        what = f"The least correlation of f at two training rows is {smallest:.6f}, so the kernel sees them all as one."
+        return Check(
+            kind, smallest, "warning", what, "Give the kernel shorter length-scales, or check that inputs carry a signal."
+        )
+    at_bound, total = _at_bounds(kernel)
+    if at_bound:
+        what = f"{at_bound} of {total} length-scales stopped at a bound that the kernel sets them."
+        return Check(kind, at_bound / total, "warning", what, "Widen the bounds of lengthscale_constraint, or leave it out.")
+    return Check(kind, value)
+
+
+def _at_bounds(kernel: Kernel) -> tuple[int, int]:
+    """How many length-scales stand at a finite bound, and how many there are; zero is no bound but the end of the scale."""
+    at_bound = total = 0
+    for part in kernel.modules():
+        if not isinstance(part, Kernel) or not part.has_lengthscale:
+            continue
+        scale, constraint = part.lengthscale.flatten(), part.raw_lengthscale_constraint
+        low, high = float(constraint.lower_bound.min()), float(constraint.upper_bound.max())
+        near = torch.zeros_like(scale, dtype=torch.bool)
+        for bound in (low, high):
+            if math.isfinite(bound) and bound != 0:
+                slack = AT_BOUND * (high - low if math.isfinite(high - low) else abs(bound))
+                near |= (scale - bound).abs() <= slack
+        at_bound, total = at_bound + int(near.sum()), total + scale.numel()
+    return at_bound, total
+
+
+def collapsed_variance(variance: Float[Tensor, " J"], noise: Float[Tensor, " J"], num_rows: int) -> Check:
+    """N times the mean variance of f at training rows over the mean σ²: the degrees of freedom that it stands for.
+
+    Under an exact posterior and constant noise it is d_eff = Σ h/(h + σ²) over the eigenvalues h of k(X, X). A constant has one.
+    """
+    kind = "variance-collapsed"
+    noisy = noise > NO_NOISE
+    if not noisy.any():
+        # Rows without noise tell f exactly.
+        return Check(kind, math.nan)
+    value = num_rows * float((variance[noisy] / noise[noisy]).min())
+    return Check(
+        kind,
+        value,
+        graded(-value, warning=-0.5, severe=-0.1),
+        f"The variance of f at training rows is worth {value:.2g} degrees of freedom, and a constant fitted to them has one.",
+        'Use divergence_weight="auto" or covariance="titsias", and a kernel whose outputscale is not close to zero.',
+    )
+
+
+def tempering(factor: Float[Array, " J"], variance: Float[Tensor, " J"]) -> Check:
+    """α_T, of the target where it is farthest from one."""
+    kind = "tempering-far-from-one"
+    factor = factor[(variance > ROUNDING).cpu().numpy()]
+    if len(factor) == 0:
+        return Check(kind, math.nan)
+    value = float(factor[np.argmax(np.abs(np.log(factor)))])
+    ratio = max(value, 1 / value)
+    return Check(
+        kind,
+        value,
+        graded(ratio, note=2.0, warning=4.0, severe=10.0),
+        f"The predictive variance is multiplied by {value:.3g}: covariance and noise are taken to be {ratio:.3g} times too "
+        f"{'narrow' if value > 1 else 'wide'}.",
+        'Try another kernel or more inducing points, and tempering="auto" if you set it: away from data the factor is a guess.',
+    )
