@@ -11,12 +11,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Protocol, TypeVar
 
+import dask.config
 from distributed import Client, LocalCluster, as_completed
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.store import Identity, Store
 
 Record = dict[str, Any]
+# Dask's own settings of its workers' environment, and those that keep memory in the process: above a gigabyte it goes back.
+DASK = dict(dask.config.get("distributed.nanny.pre-spawn-environ"))
+KEEP_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 2**30)
 
 
 class Task(Protocol):
@@ -31,14 +35,20 @@ T = TypeVar("T", bound=Task)
 
 
 @contextmanager
-def connected(address: str | None, num_workers: int) -> Iterator[Client]:
-    """A client of the cluster at the address, or of one of our own that ends with it."""
+def connected(address: str | None, num_workers: int, *, keep_memory: bool = False) -> Iterator[Client]:
+    """A client of the cluster at the address, or of one of our own that ends with it.
+
+    Dask has its workers hand memory back at once. With `keep_memory` ours do not: a step of a convolutional network, which asks
+    for the same large arrays again and again, then takes two thirds of the time.
+    """
     if address is not None:
         with Client(address) as client:
             yield client
         return
     # A fit uses one thread: caps are in processor seconds, and fits side by side must not share a core.
+    environment = KEEP_MEMORY if keep_memory else {}
     with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": DASK | environment}),
         LocalCluster(n_workers=num_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
         Client(cluster) as client,
     ):
