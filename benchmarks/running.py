@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Task)
 
 @contextmanager
 def connected(address: str | None, num_workers: int, *, keep_memory: bool = False) -> Iterator[Client]:
-    """A client of the cluster at the address, or of one of our own that ends with it.
+    """A client of the cluster at the address, or of one of our own that ends with it; without workers, in this process.
 
     Dask has its workers hand memory back at once. With `keep_memory` ours do not: a step of a convolutional network, which asks
     for the same large arrays again and again, then takes two thirds of the time.
@@ -49,7 +49,13 @@ def connected(address: str | None, num_workers: int, *, keep_memory: bool = Fals
     environment = KEEP_MEMORY if keep_memory else {}
     with (
         dask.config.set({"distributed.nanny.pre-spawn-environ": DASK | environment}),
-        LocalCluster(n_workers=num_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        LocalCluster(
+            n_workers=max(1, num_workers),
+            processes=num_workers > 0,
+            threads_per_worker=1,
+            dashboard_address=None,
+            memory_limit=0,
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client

@@ -77,7 +77,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--protocols", nargs="+", choices=("standard", "gap"), default=("standard", "gap"))
     parser.add_argument("--splits", nargs="+", type=int, help="only these")
     parser.add_argument("--cluster", help="address of a Dask scheduler, tcp://host:port; a local cluster unless given")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="of the local cluster")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="of the local cluster; 0: in this process")
     parser.add_argument("--retries", type=int, default=2, help="of a fit that fails")
     parser.add_argument("--retry-failed", action="store_true", help="forget the fits that failed for good, and do them again")
     parser.add_argument("--quick", action="store_true", help="two sets, one split, tiny budgets: does the machinery work?")

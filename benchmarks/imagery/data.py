@@ -30,7 +30,7 @@ MAIN_OUTLIERS: dict[DatasetName, ImageName] = {"fashion-mnist": "mnist", "cifar1
 PROXY_SOURCE: dict[DatasetName, DatasetName] = {"fashion-mnist": "cifar10-20k", "cifar10-20k": "fashion-mnist"}
 NUM_PROXY = 2_000
 # A small version for tests: training, validation, and each other set.
-QUICK_SIZES = (128, 64, 64)
+QUICK_SIZES = (128, 64, 32)
 # Red, green and blue in a grey level (ITU-R BT.601).
 _GREY = torch.tensor([0.299, 0.587, 0.114])
 # Binomial, with a standard deviation of one pixel. Sums of bytes by it are whole numbers below 2²⁴: exact in float32.
@@ -109,10 +109,10 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
 def turned_and_blurred(x: Tensor) -> Tensor:
     """The images by a quarter turn against the clock, and blurred by a binomial kernel of five pixels in each direction.
 
-    Nothing but position and sharpness tells them from the test images: grey levels, colours, objects and backgrounds are the
-    same. The networks, trained with shifts and mirror images but no turns, name few of them rightly (``hard_accuracy`` in the
-    records), so a user would want to be warned. A held-out class would need networks of its own. All in whole numbers, so the
-    images are the same on every machine.
+    Nothing but orientation and sharpness tells them from the test images: colours, objects and backgrounds are the same. The
+    networks are trained with shifts and mirror images but no turns; how many of these images they still name rightly is
+    ``hard_accuracy`` in the records, and of the others a user would want to be warned. A held-out class would need networks of
+    its own. All is done in whole numbers, so the images are the same on every machine.
     """
     turned = torch.rot90(x, 1, (2, 3)).float()
     n, c, h, w = turned.shape

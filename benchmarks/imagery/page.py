@@ -160,7 +160,7 @@ def section(rows: Sequence[Row], found: Comparison, dataset: DatasetName) -> str
         "### Probabilities: " + SHORT[dataset],
         " ".join(tables.first(found, dataset, metric, own) for metric in (tables.NLL, tables.ECE)),
         tables.scores(found, dataset, tables.CLASSES, own),
-        f"{listed(SCORES_ONLY)} have the probabilities of MAP.",
+        f"{listed(f'*{name}*' for name in SCORES_ONLY)} have the probabilities of *MAP*.",
         *picture("reliability", f"Accuracy minus confidence by confidence, on {SHORT[dataset]}"),
     ]
     for outliers, name in outlier_names(dataset).items():
@@ -219,7 +219,7 @@ def procedure(rows: Sequence[Row]) -> str:
                 SHORT[dataset],
                 *(recorded(rows, dataset, name) for name in ("num_train", "num_validation", "num_test")),
                 listed(outlier_names(dataset).values()),
-                f"{NUM_PROXY} of {SHORT[PROXY_SOURCE[dataset]]}",
+                f"{NUM_PROXY:,} of {SHORT[PROXY_SOURCE[dataset]]}",
             ]
             for dataset in DATASETS
         ],
@@ -238,7 +238,9 @@ def procedure(rows: Sequence[Row]) -> str:
         f"The networks: {lowered(sentence(SmallCNN))} {sentence(Recipe)} The rate rises in a line and falls in half a cosine.",
         shapes,
         "What the methods do:",
-        markdown(["method", ""], [[name, sentence(function)] for name, function in FUNCTIONS.items()]),
+        markdown(
+            ["method", ""], [[name, f"{sentence(function)} {after(function)}".strip()] for name, function in FUNCTIONS.items()]
+        ),
     ]
     versions: dict[str, set[str]] = {}
     for row in rows:
@@ -299,7 +301,7 @@ def caveats(rows: Sequence[Row]) -> str:
             "### Failures",
             markdown(["set", "seed", "method", "reason"], lines) if lines else "No fit failed.",
             "### Not there yet",
-            markdown(["set", "seed", "methods"], [[d, str(s), ", ".join(names)] for (d, s), names in by.items()])
+            markdown(["set", "seed", "methods"], [[d, str(s), "; ".join(names)] for (d, s), names in by.items()])
             if by
             else "Nothing: every planned fit has a record.",
         ]

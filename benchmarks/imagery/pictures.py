@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.imagery.data import OutlierName
 from benchmarks.imagery.store import outlier_column
@@ -21,6 +21,9 @@ from gwi.scaling import Array
 Row = Mapping[str, Any]
 # Bins with fewer images than this share say little of the calibration.
 LEAST_SHARE = 0.002
+# Where AUROC is told: its logit is drawn, so that 0.99 and 0.999 are as far apart as 0.9 and 0.99.
+TICKS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99, 0.997)
+LOWEST, HIGHEST = 0.03, 0.9995
 
 
 def draw_auroc(found: Comparison, dataset: str, names: Mapping[OutlierName, str], ours: str, path: Path) -> None:
@@ -36,10 +39,23 @@ def draw_auroc(found: Comparison, dataset: str, names: Mapping[OutlierName, str]
                 )
                 colour = OURS if method.startswith(ours) else OTHER
                 if entropy is not None:
-                    axes.plot(entropy.mean, height, marker="D", mfc="white", mec=OUTSIDE, mew=1.2, ms=4.5, ls="none")
+                    axes.plot(
+                        np.clip(entropy.mean, LOWEST, HIGHEST),
+                        height,
+                        marker="D",
+                        mfc="white",
+                        mec=OUTSIDE,
+                        mew=1.2,
+                        ms=4.5,
+                        ls="none",
+                    )
                 if own is not None:
-                    axes.plot(own.mean, height, marker="o", color=colour, ms=5, ls="none")
+                    axes.plot(np.clip(own.mean, LOWEST, HIGHEST), height, marker="o", color=colour, ms=5, ls="none")
             label_lines(axes, name, methods, ours)
+            axes.set_xscale("logit")
+            axes.xaxis.set_major_locator(FixedLocator(TICKS))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         figure.supxlabel("AUROC; filled: own score, open: entropy, dotted: chance", fontsize=9)
         figure.savefig(path, dpi=150, facecolor="white")
 
@@ -62,6 +78,7 @@ def draw_reliability(by_method: Mapping[str, Sequence[Row]], ours: str, path: Pa
             axes.axhline(0, color=OUTSIDE, lw=0.8)
             axes.plot(confidence / count, (right - confidence) / count, color=colour, marker="o", ms=3.5, lw=1)
             axes.set_title(method, fontsize=9, color=colour if method == ours else "black")
+            axes.set_xlim(0.2, 1.02)
             axes.xaxis.set_major_locator(FixedLocator([0.3, 0.5, 0.7, 0.9]))
             axes.tick_params(labelsize=8)
             axes.grid(color="#E5E5E5", lw=0.6)

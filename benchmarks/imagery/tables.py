@@ -93,7 +93,9 @@ def probabilistic(found: Comparison) -> list[str]:
 
 def scores(found: Comparison, dataset: str, metrics: Sequence[Metric], methods: Sequence[str]) -> str:
     """Methods in rows and metrics in columns: the best of those compared is bold, the number of seeds stands where it is not."""
-    best = {metric.name: next(iter(order(found, dataset, metric, methods)), None) for metric in metrics}
+    ordered = {metric.name: order(found, dataset, metric, methods)[:1] for metric in metrics}
+    # Methods on one network may have the very same numbers.
+    best = {name: _mean(found, dataset, first[0], name) for name, first in ordered.items() if first}
     lines = []
     for method in methods:
         if (dataset, method) not in found.records:
@@ -104,7 +106,7 @@ def scores(found: Comparison, dataset: str, metrics: Sequence[Metric], methods: 
             text = metric.write(value)
             if value is not None and method not in found.compared[dataset]:
                 text += f" ({value.count})"
-            elif value is not None and metric.ranked and best[metric.name] == method and len(found.compared[dataset]) > 1:
+            elif value is not None and metric.ranked and best[metric.name] == value.mean and len(found.compared[dataset]) > 1:
                 text = f"**{text}**"
             cells.append(text)
         lines.append([method, *cells])
@@ -117,7 +119,7 @@ def first(found: Comparison, dataset: str, metric: Metric, methods: Sequence[str
     heading = metric.heading.removesuffix(", %")
     if len(names) < 2:
         return f"Too few methods to compare in {heading}."
-    best = metric.plain(_mean(found, dataset, names[0], metric))
+    best = metric.plain(_mean(found, dataset, names[0], metric.name))
     if OURS not in names:
         return f"First in {heading} is {names[0]}, {best}; {OURS} is not among the compared here."
     other = names[1] if names[0] == OURS else names[0]
@@ -129,28 +131,29 @@ def first(found: Comparison, dataset: str, metric: Metric, methods: Sequence[str
     doubt = "" if math.isnan(gap.error) or gap.clear() else ", within two standard errors"
     if names[0] == OURS:
         return f"{OURS} is first in {heading}, {best}, ahead of {other} by {size}{doubt}."
-    own = metric.plain(_mean(found, dataset, OURS, metric))
+    own = metric.plain(_mean(found, dataset, OURS, metric.name))
     place = f"{ordinal(names.index(OURS) + 1)} of {len(names)}"
     return f"{OURS} is **not first** in {heading}: {other} is, {best}; {OURS} is {place}, {own}, behind by {size}{doubt}."
 
 
-def _mean(found: Comparison, dataset: str, method: str, metric: Metric) -> float:
-    value = found.score(dataset, method, metric.name)
+def _mean(found: Comparison, dataset: str, method: str, metric: str) -> float:
+    value = found.score(dataset, method, metric)
     assert value is not None
     return value.mean
 
 
 def own_scores(rows: Iterable[Row]) -> str:
     """Which score each method has of its own, by the records."""
+    known = {row["method"]: row["score_name"] for row in rows if row["failure"] is None and row["score_name"]}
     by: dict[str, list[str]] = {}
-    for row in rows:
-        if row["failure"] is None and row["score_name"] and row["method"] not in by.setdefault(row["score_name"], []):
-            by[row["score_name"]].append(row["method"])
-    known = [name for name in by if name != "entropy"]
-    said = "; ".join(f"the {name.replace('_', ' ')} for {listed(by[name])}" for name in known)
+    for method in METHODS:
+        if method in known:
+            by.setdefault(known[method], []).append(f"*{method}*")
+    without = by.pop("entropy", [])
+    said = "; ".join(f"`{name}` for {listed(names)}" for name, names in by.items())
     text = f"Own scores are {said}. " if said else ""
-    if "entropy" in by:
-        text += f"{listed(by['entropy'])} have none, and the predictive entropy stands in its place."
+    if without:
+        text += f"For {listed(without)}, which have none, the predictive entropy stands in its place."
     return text.strip()
 
 
