@@ -147,8 +147,8 @@ def mean_field_inference(problem: Problem) -> Fitted:
 def laplace(*, damped: bool) -> Method:
     """laplace-torch's Kronecker Laplace on the shared network's last layer, with the probit approximation.
 
-    Last layer, its recommended default (Daxberger et al., 2021): on all layers of these networks the Jacobians of one image take
-    0.2 s. Plain, the prior precision is one; damped, that with the least NLL on validation images, from 0.001 to 10,000.
+    Last layer, its recommended default (Daxberger et al., 2021): on all layers of these networks a prediction takes
+    0.2 s an image. Plain, the prior precision is one; damped, that with the least NLL on validation images, from 0.001 to 10,000.
     """
 
     def fit(problem: Problem) -> Fitted:

@@ -73,7 +73,7 @@ def against_others(found: Comparison, dataset: str) -> list[Goal]:
     plain = value(found, dataset, MAP, "accuracy")
     gap = None if plain is None or own["accuracy"] is None else 100 * abs(own["accuracy"] - plain)
     result.append(limit(dataset, "accuracy within 0.1 points of that of MAP", gap, 0.1, "", "at most", digits=2))
-    result.append(ratio(found, dataset, "fit in less than 0.2 of the shared training", "fit_seconds", "training_seconds", 0.2))
+    result.append(ratio(found, dataset, "fit in at most 0.2 of the shared training", "fit_seconds", "training_seconds", 0.2))
     what = "probabilities of the test images in at most twice the time of the bare network"
     return [*result, ratio(found, dataset, what, "predict_seconds", "forward_seconds", 2.0)]
 
