@@ -56,8 +56,11 @@ records: install  ## measure again every number and figure that the documentatio
 # Which table of the paper, and options of its script: make reproduce TABLE=uci OPTIONS="--sets boston yacht --splits 0"
 TABLE ?= uci
 OPTIONS ?=
-reproduce: install  ## redo a table of the paper with all peers, TABLE=uci (hours; goes on where it was stopped)
-	@$(BIN)/python -W ignore -m benchmarks.table1_$(TABLE) $(OPTIONS)
+SCRIPT_uci := table1_uci
+SCRIPT_images := table2_images
+reproduce: install  ## redo a table of the paper with all peers, TABLE=uci or images (hours; goes on where it was stopped)
+	@test -n "$(SCRIPT_$(TABLE))" || { echo "There is no table '$(TABLE)'; the tables are uci and images."; exit 2; }
+	@$(BIN)/python -W ignore -m benchmarks.$(SCRIPT_$(TABLE)) $(OPTIONS)
 
 clean:  ## remove the virtual environment and what was built
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache

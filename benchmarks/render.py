@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 Record = dict[str, str]
@@ -29,6 +31,16 @@ def read(name: str) -> list[Record]:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def paragraphs(lines: Iterable[str]) -> str:
+    """Those that say something."""
+    return "\n\n".join(line for line in lines if line)
+
+
+def sentence(function: Callable[..., Any]) -> str:
+    """A docstring's first paragraph, on one line."""
+    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def coverage() -> str:

@@ -40,3 +40,11 @@ def uci_folder() -> Path:
     if not (os.environ.get("GWI_DATA") and folder.is_dir()):
         pytest.skip("needs the UCI tables: set GWI_DATA to the folder that holds uci/")
     return folder
+
+
+@pytest.fixture(scope="session")
+def image_folder() -> Path:
+    folder = Path(os.environ.get("GWI_DATA", "")) / "images"
+    if not (os.environ.get("GWI_DATA") and folder.is_dir()):
+        pytest.skip("needs the image sets: set GWI_DATA to the folder that holds images/")
+    return folder

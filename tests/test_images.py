@@ -4,12 +4,10 @@ import dataclasses
 import gzip
 import inspect
 import io
-import os
 import tarfile
 import urllib.error
 import zipfile
 from functools import partial
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -364,14 +362,6 @@ def test_an_unknown_name_is_refused_with_those_there_are():
         inspect.unwrap(load_images)("cifar10")
     assert tuple(images._SETS) == get_args(ImageName)
     assert all(len(load_images(name).class_names) == 10 for name in get_args(ImageName))
-
-
-@pytest.fixture
-def image_folder():
-    folder = Path(os.environ.get("GWI_DATA", "")) / "images"
-    if not (os.environ.get("GWI_DATA") and folder.is_dir()):
-        pytest.skip("needs the image sets: set GWI_DATA to the folder that holds images/")
-    return folder
 
 
 def test_fashion_mnist_has_its_shape_and_classes(image_folder):

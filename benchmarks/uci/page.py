@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.records import RESULTS
-from benchmarks.render import ROOT, rendered
+from benchmarks.render import ROOT, paragraphs, rendered, sentence
 from benchmarks.render import table as markdown
 from benchmarks.uci import methods as ours
 from benchmarks.uci import networks, peers, pictures, protocol, tables
@@ -66,11 +65,6 @@ def text(rows: Sequence[Row], published: Sequence[Published], selection: Path = 
     parts += [section(name, found[name]) for name in PROTOCOLS]
     parts += [set_by_set(found), beside(found["standard"], published), procedure(rows), caveats(rows, found, selection)]
     return paragraphs(parts) + "\n"
-
-
-def paragraphs(lines: Iterable[str]) -> str:
-    """Those that say something."""
-    return "\n\n".join(line for line in lines if line)
 
 
 def compared(rows: Iterable[Row], name: str) -> Comparison:
@@ -297,11 +291,6 @@ def procedure(rows: Sequence[Row]) -> str:
     if versions:
         lines.append("Versions: " + ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in versions.items()) + ".")
     return paragraphs(lines)
-
-
-def sentence(function: Callable[..., Any]) -> str:
-    """A docstring's first paragraph, on one line."""
-    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def extents(rows: Sequence[Row]) -> str:

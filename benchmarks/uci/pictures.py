@@ -85,7 +85,7 @@ def _levels(ranking: Ranking) -> list[tuple[float, float, int]]:
 def draw_coverage(found: Comparison, ours: str, path: Path) -> None:
     """One panel a method, one dot a set: the mean share of targets inside 95 % intervals."""
     with mpl.rc_context(FONT):
-        figure, panels = _panels(len(found.methods), len(found.sets), columns=4, width=7.6)
+        figure, panels = grid_of_panels(len(found.methods), len(found.sets), columns=4, width=7.6)
         for axes, method in zip(panels, found.methods, strict=False):
             axes.axvspan(LOW, HIGH, color=BAND, alpha=0.18, lw=0)
             axes.axvline(TARGET, color=BAND, lw=1)
@@ -100,7 +100,7 @@ def draw_coverage(found: Comparison, ours: str, path: Path) -> None:
                     axes.plot(share.mean, height, marker="o", color=OURS, ms=5)
                 else:
                     axes.plot(share.mean, height, marker="D", mfc="white", mec=OUTSIDE, mew=1.4, ms=4.5)
-            _label(axes, method, found.sets, ours)
+            label_lines(axes, method, found.sets, ours)
             axes.set_xlim(LEAST_COVERAGE - 0.005, 1.008)
             axes.xaxis.set_major_locator(FixedLocator([0.75, 0.85, 0.95]))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
@@ -118,7 +118,7 @@ def draw_differences(found: Comparison, ours: str, path: Path) -> None:
     """One panel a set, one dot a method: its NLL minus ours, paired over splits, with two standard errors."""
     others, tables = [method for method in found.methods if method != ours], with_differences(found, ours)
     with mpl.rc_context(FONT):
-        figure, panels = _panels(len(tables), len(others), columns=3, width=7.6)
+        figure, panels = grid_of_panels(len(tables), len(others), columns=3, width=7.6)
         low, high = -LINEAR, LINEAR
         for axes, table in zip(panels, tables, strict=False):
             axes.axvline(0, color=OURS, lw=1.2)
@@ -140,7 +140,7 @@ def draw_differences(found: Comparison, ours: str, path: Path) -> None:
                     lw=1,
                 )
                 low, high = min(low, gap.mean - error), max(high, gap.mean + error)
-            _label(axes, table, others, ours)
+            label_lines(axes, table, others, ours)
         # One scale for all panels, its ticks at zero and at decades.
         decades = [LINEAR * 10**i for i in range(math.ceil(math.log10(max(-low, high) / LINEAR)) + 1)]
         for axes in panels:
@@ -153,7 +153,7 @@ def draw_differences(found: Comparison, ours: str, path: Path) -> None:
         figure.savefig(path, dpi=150, facecolor="white")
 
 
-def _panels(count: int, lines: int, *, columns: int, width: float) -> tuple[Figure, list[Axes]]:
+def grid_of_panels(count: int, lines: int, *, columns: int, width: float) -> tuple[Figure, list[Axes]]:
     """Axes with common scales, row by row, each with room for some lines of text."""
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(width, rows * (0.55 + 0.17 * max(lines, 3)) + 0.3), layout="constrained")
@@ -166,7 +166,7 @@ def _panels(count: int, lines: int, *, columns: int, width: float) -> tuple[Figu
     return figure, list(grid[:count])
 
 
-def _label(axes: Axes, title: str, lines: Sequence[str], ours: str) -> None:
+def label_lines(axes: Axes, title: str, lines: Sequence[str], ours: str) -> None:
     """A title, and names from top to bottom."""
     axes.set_title(title, fontsize=9, fontweight="bold" if title == ours else "normal", color=OURS if title == ours else "black")
     axes.set_ylim(len(lines) - 0.4, -0.6)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import platform
-import resource
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.machine import peak_megabytes, reset_peak, versions
 from benchmarks.uci.interface import Budget
 from benchmarks.uci.methods import METHODS, YIELDS, fit
 from benchmarks.uci.store import Key
@@ -35,8 +31,8 @@ PAPER = ("GWI-net (paper)", "GWI: SVGP (paper)")
 GAP_METHODS = ("gwi", "exact GP", "deep ensemble", "NGBoost")
 # The exact GP is for tables up to 2,000 rows.
 LARGE_SETS = (*MIDDLE, "protein")
-# Distributions whose module has another name.
-MODULES = {"scikit-learn": "sklearn", "laplace-torch": "laplace"}
+# All that takes part.
+LIBRARIES = ("gwi", "torch", "gpytorch", "botorch", "scikit-learn", "numpy", "scipy", "ngboost", "laplace-torch")
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ def run(task: Task) -> list[dict[str, Any]]:
             "num_train": len(train),
             "num_test": len(test),
             "settings": dict(fitted[method].settings) | {"split": split.name},
-            "versions": versions(),
+            "versions": versions(LIBRARIES),
         }
         bad = [name for name in ("nll", "crps", "rmse") if not math.isfinite(record[name])]
         if bad:
@@ -133,7 +129,7 @@ def run(task: Task) -> list[dict[str, Any]]:
 
 def failed(task: Task, reason: str) -> list[dict[str, Any]]:
     """Records of a task that failed for good."""
-    return [identity(task, key.method) | {"failure": reason, "versions": versions()} for key in task.records()]
+    return [identity(task, key.method) | {"failure": reason, "versions": versions(LIBRARIES)} for key in task.records()]
 
 
 def identity(task: Task, method: str) -> dict[str, Any]:
@@ -152,26 +148,3 @@ def duplicated(rows: Array, among: Array) -> NDArray[np.bool_]:
     """Which rows are also, to the last bit, among others."""
     known = {row.tobytes() for row in np.ascontiguousarray(among)}
     return np.array([row.tobytes() in known for row in np.ascontiguousarray(rows)])
-
-
-def versions() -> dict[str, str]:
-    """Of all that takes part."""
-    names = ("gwi", "torch", "gpytorch", "botorch", "scikit-learn", "numpy", "scipy", "ngboost", "laplace-torch")
-    return {"python": platform.python_version()} | {name: version(name) for name in names if find_spec(MODULES.get(name, name))}
-
-
-def reset_peak() -> None:
-    """Begin to measure peak memory anew, where the system can."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
-def peak_megabytes() -> float:
-    """The most memory that this process held since `reset_peak`."""
-    try:
-        status = Path("/proc/self/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
-    except (OSError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

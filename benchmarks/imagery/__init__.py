@@ -1,0 +1,1 @@
+"""The image table: data, networks, methods, protocol, records and the page that shows them."""

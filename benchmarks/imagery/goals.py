@@ -1,0 +1,142 @@
+"""What the image table was meant to show, and whether its records show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.imagery.methods import OURS
+from benchmarks.render import table as markdown
+from benchmarks.uci.statistics import Comparison
+from benchmarks.uci.tables import NOTHING, number
+
+FASHION, CIFAR = "fashion-mnist", "cifar10-20k"
+MAP, SCALED = "MAP", "MAP, temperature"
+LAPLACE = ("Kronecker Laplace", "Kronecker Laplace, damped")
+# Whom the score for outliers must be above, by the better of their entropy and their own score.
+RIVALS = {FASHION: (MAP, "MC dropout", "mean-field VI", *LAPLACE), CIFAR: (MAP, *LAPLACE)}
+IN_WORDS = {
+    FASHION: "MAP, MC dropout, mean-field VI and both Laplace approximations",
+    CIFAR: "MAP and both Laplace approximations",
+}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One goal.
+
+    Attributes:
+        dataset: the image set.
+        what: is asked of ours.
+        found: in the records; empty when they are not there.
+        met: whether it is reached; None when the records are not there.
+    """
+
+    dataset: str
+    what: str
+    found: str = ""
+    met: bool | None = None
+
+
+def goals(found: Comparison) -> list[Goal]:
+    """All of them, by means over the seeds that all compared methods finished."""
+    result = []
+    for dataset in (FASHION, CIFAR):
+        result += [*against_others(found, dataset), *levels(found, dataset)]
+    return result
+
+
+def against_others(found: Comparison, dataset: str) -> list[Goal]:
+    """Goals that compare ours with another method, or with the network alone."""
+    own = {name: value(found, dataset, OURS, name) for name in ("accuracy", "nll", "ece", "auroc_score")}
+    rivals = {name: best_auroc(found, dataset, name) for name in RIVALS[dataset]}
+    known = {name: auroc for name, auroc in rivals.items() if auroc is not None}
+    rival = max(known, key=known.__getitem__, default="")
+    whole = len(known) == len(rivals)
+    result = [
+        limit(
+            dataset,
+            f"AUROC above that of {IN_WORDS[dataset]}",
+            own["auroc_score"],
+            known.get(rival) if whole else None,
+            f"{rival} ",
+            "above",
+        )
+    ]
+    scaled = {name: value(found, dataset, SCALED, name) for name in ("nll", "ece")}
+    if dataset == CIFAR:
+        below = None if scaled["nll"] is None else 0.95 * scaled["nll"]
+        return [*result, limit(dataset, f"NLL at most 0.95 of that of {SCALED}", own["nll"], below, "at most ", "at most")]
+    for name in ("nll", "ece"):
+        what = f"{name.upper()} no worse than that of {SCALED}"
+        result.append(limit(dataset, what, own[name], scaled[name], f"{SCALED} ", "at most"))
+    plain = value(found, dataset, MAP, "accuracy")
+    gap = None if plain is None or own["accuracy"] is None else 100 * abs(own["accuracy"] - plain)
+    result.append(limit(dataset, "accuracy within 0.1 points of that of MAP", gap, 0.1, "", "at most", digits=2))
+    result.append(ratio(found, dataset, "fit in at most 0.2 of the shared training", "fit_seconds", "training_seconds", 0.2))
+    what = "probabilities of the test images in at most twice the time of the bare network"
+    return [*result, ratio(found, dataset, what, "predict_seconds", "forward_seconds", 2.0)]
+
+
+def levels(found: Comparison, dataset: str) -> list[Goal]:
+    """Goals that are numbers."""
+    wanted: dict[str, tuple[tuple[str, str, float, str], ...]] = {
+        FASHION: (
+            ("accuracy", "accuracy at least 93.25 %", 93.25, "at least"),
+            ("nll", "NLL at most 0.20", 0.20, "at most"),
+            ("auroc_score", "AUROC at least 0.997", 0.997, "at least"),
+        ),
+        CIFAR: (("auroc_score", "AUROC at least 0.93", 0.93, "at least"),),
+    }
+    result = []
+    for name, what, level, sense in wanted[dataset]:
+        own = value(found, dataset, OURS, name)
+        if name == "accuracy":
+            percent = None if own is None else 100 * own
+            result.append(limit(dataset, what, percent, level, "", sense, digits=2))
+        else:
+            result.append(limit(dataset, what, own, level, "", sense))
+    return result
+
+
+def value(found: Comparison, dataset: str, method: str, metric: str) -> float | None:
+    """A mean over seeds; none when there are no records."""
+    if dataset not in found.sets or method not in found.compared[dataset]:
+        return None
+    score = found.score(dataset, method, metric)
+    return None if score is None else score.mean
+
+
+def best_auroc(found: Comparison, dataset: str, method: str) -> float | None:
+    """A peer's, by its entropy or by its own score, whichever is better on the outliers of the test: a choice in its favour."""
+    values = [value(found, dataset, method, f"auroc_{scorer}") for scorer in ("entropy", "score")]
+    known = [auroc for auroc in values if auroc is not None]
+    return max(known, default=None)
+
+
+def limit(dataset: str, what: str, own: float | None, bound: float | None, beside: str, sense: str, *, digits: int = 4) -> Goal:
+    """A number against a bound; `beside` says what the bound is, where the goal does not."""
+    if own is None or bound is None:
+        return Goal(dataset, what)
+    met = {"above": own > bound, "at least": own >= bound, "at most": own <= bound}[sense]
+    found = number(own, digits) + (f"; {beside}{number(bound, digits)}" if beside else "")
+    return Goal(dataset, what, found, met)
+
+
+def ratio(found: Comparison, dataset: str, what: str, numerator: str, denominator: str, most: float) -> Goal:
+    """Of two costs of ours."""
+    above, below = (value(found, dataset, OURS, name) for name in (numerator, denominator))
+    if above is None or not below:
+        return Goal(dataset, what)
+    return Goal(dataset, what, f"{number(above / below, 3)} ({above:.1f} s of {below:.1f} s)", above / below <= most)
+
+
+def shown(all_goals: Sequence[Goal]) -> str:
+    """How many are met, and each of them."""
+    known = [goal for goal in all_goals if goal.met is not None]
+    met = sum(goal.met is True for goal in known)
+    answers = {True: "yes", False: "**no**", None: "not there yet"}
+    lines = [[goal.dataset, goal.what, goal.found or NOTHING, answers[goal.met]] for goal in all_goals]
+    text = f"Of {len(all_goals)} goals for {OURS}, {met} are met and {len(known) - met} are missed"
+    text += f"; for {len(all_goals) - len(known)} the records are not there yet." if len(known) < len(all_goals) else "."
+    return f"{text}\n\n{markdown(['set', 'goal', 'found', 'met'], lines)}"

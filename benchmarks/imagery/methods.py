@@ -1,0 +1,28 @@
+"""Every method of the image table by name."""
+
+from __future__ import annotations
+
+from benchmarks.imagery import bayesian, ours, posthoc
+from benchmarks.imagery.interface import Method
+
+METHODS: dict[str, Method] = {
+    "gwi": ours.post_hoc("features"),
+    "gwi, pixels": ours.post_hoc("rbf"),
+    "gwi, joint": ours.joint,
+    "GWI-net (paper)": ours.paper,
+    "MAP": posthoc.map_estimate,
+    "MAP, temperature": posthoc.temperature_scaling,
+    "deep ensemble": posthoc.deep_ensemble,
+    "MC dropout": bayesian.mc_dropout,
+    "mean-field VI": bayesian.mean_field_inference,
+    "Kronecker Laplace": bayesian.laplace(damped=False),
+    "Kronecker Laplace, damped": bayesian.laplace(damped=True),
+    "energy score": posthoc.energy_score,
+    "kNN distance": posthoc.nearest_neighbours,
+}
+OURS = "gwi"
+PAPER = ("GWI-net (paper)",)
+# Scores for outliers on the shared network: their probabilities are MAP's.
+SCORES_ONLY = ("energy score", "kNN distance")
+# Those that are not in the package.
+PEERS = tuple(name for name in METHODS if not name.lower().startswith("gwi"))

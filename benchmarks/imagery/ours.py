@@ -1,0 +1,65 @@
+"""Ours: the classifier on the shared network, with it from the start, and by the paper's protocol."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import math
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem
+from benchmarks.imagery.networks import build
+from gwi.scaling import Array
+
+
+def post_hoc(kernel: Literal["features", "rbf"]) -> Method:
+    """`GWIClassifier` around the shared network, which is frozen: a kernel on its features, or, for comparison, on pixels.
+
+    Its own score is `ood_score`.
+    """
+
+    def fit(problem: Problem) -> Fitted:
+        model = classifier(problem, mean=copy.deepcopy(problem.shared.network), freeze_mean=True, kernel=kernel)
+        return fitted(model, {"kernel": kernel})
+
+    return fit
+
+
+def joint(problem: Problem) -> Fitted:
+    """`GWIClassifier` with the same network, untrained, as its mean: both learned together under the softmax likelihood."""
+    network = build(problem.recipe.architecture, seed=1000 * problem.seed)
+    epochs = problem.recipe.num_epochs
+    model = classifier(problem, mean=network, likelihood="softmax", max_epochs=epochs)
+    return fitted(model, {"epochs": epochs}, uses_shared=False)
+
+
+def paper(problem: Problem) -> Fitted:
+    """GWI-net by the protocol of the paper's appendix with the same network, untrained: robust-max, M = √N, as many epochs."""
+    network = build(problem.recipe.architecture, seed=1000 * problem.seed)
+    epochs, num_inducing = problem.recipe.num_epochs, math.isqrt(len(problem.data.train_x))
+    model = classifier(problem, mean=network, preset="paper", num_inducing=num_inducing, max_epochs=epochs)
+    return fitted(model, {"epochs": epochs, "inducing": num_inducing}, uses_shared=False)
+
+
+def classifier(problem: Problem, **options: Any) -> Any:
+    """A fitted `GWIClassifier`."""
+    library: Any = importlib.import_module("gwi")
+    data = problem.data
+    validation = (data.validation_x, data.validation_y.numpy())
+    model = library.GWIClassifier(random_state=problem.seed, **options)
+    return model.fit(data.train_x, data.train_y.numpy(), validation=validation)
+
+
+def fitted(model: Any, settings: dict[str, Any], *, uses_shared: bool = True) -> Fitted:
+    """With its probabilities and its own score in double precision."""
+
+    def predict(x: Tensor) -> Prediction:
+        return Prediction(np.asarray(model.predict_proba(x), np.float64))
+
+    def score(x: Tensor) -> Array:
+        return np.asarray(model.ood_score(x), np.float64)
+
+    return Fitted(predict, settings, score=score, score_name="ood_score", uses_shared=uses_shared)

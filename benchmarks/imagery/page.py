@@ -1,0 +1,308 @@
+"""The page of the image benchmark, made from the records and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.imagery import bayesian, goals, ours, pictures, posthoc, protocol, tables
+from benchmarks.imagery.data import (
+    DATASETS,
+    MAIN_OUTLIERS,
+    NUM_PROXY,
+    NUM_VALIDATION,
+    PROXY_SOURCE,
+    DatasetName,
+    OutlierName,
+    proxy_outliers,
+    turned_and_blurred,
+)
+from benchmarks.imagery.methods import OURS, PAPER, SCORES_ONLY
+from benchmarks.imagery.networks import SmallCNN, build, multiply_adds
+from benchmarks.imagery.store import Key, Store
+from benchmarks.imagery.tables import Published, Row, compared, read_published
+from benchmarks.imagery.training import RECIPES, Recipe
+from benchmarks.render import ROOT, paragraphs, sentence
+from benchmarks.render import table as markdown
+from benchmarks.uci.statistics import Comparison
+from benchmarks.uci.tables import NOTHING, listed
+
+PUBLISHED = Path(__file__).with_name("published.csv")
+FOLDER = ROOT / "docs" / "results"
+TITLES: dict[DatasetName, str] = {"fashion-mnist": "Fashion-MNIST", "cifar10-20k": "CIFAR-10, 20,000 training images"}
+SHORT: dict[str, str] = {
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10-20k": "CIFAR-10 (20k)",
+    "mnist": "MNIST",
+    "svhn-10k": "SVHN (10,000)",
+}
+# Whose docstring says what a method does.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "gwi": ours.post_hoc,
+    "gwi, pixels": ours.post_hoc,
+    "gwi, joint": ours.joint,
+    "GWI-net (paper)": ours.paper,
+    "MAP": posthoc.map_estimate,
+    "MAP, temperature": posthoc.temperature_scaling,
+    "deep ensemble": posthoc.deep_ensemble,
+    "MC dropout": bayesian.mc_dropout,
+    "mean-field VI": bayesian.mean_field_inference,
+    "Kronecker Laplace": bayesian.laplace,
+    "Kronecker Laplace, damped": bayesian.laplace,
+    "energy score": posthoc.energy_score,
+    "kNN distance": posthoc.nearest_neighbours,
+}
+# Of a reason why a fit failed.
+MAX_CHARACTERS = 200
+
+
+def render(store: Store, published: Path = PUBLISHED, folder: Path = FOLDER) -> None:
+    """Write images.md and its pictures into the folder; without records, nothing."""
+    rows = store.rows()
+    if not rows:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "images.md").write_text(text(rows, read_published(published)))
+    found = compared(rows)
+    for dataset in DATASETS:
+        for name, draw in drawings(rows, found, dataset).items():
+            draw(folder / name)
+
+
+def text(rows: Sequence[Row], published: Sequence[Published]) -> str:
+    """The whole page."""
+    found = compared(rows)
+    parts = [top(rows, found)]
+    parts += [section(rows, found, dataset) for dataset in DATASETS]
+    parts += [beside(found, published), procedure(rows), caveats(rows)]
+    return paragraphs(parts) + "\n"
+
+
+def top(rows: Sequence[Row], found: Comparison) -> str:
+    """What it is, how much of it is there, what it was meant to show."""
+    lines = [
+        "# The image tables",
+        f"{OURS}, put after training around a network that stays as it is, against peers around the same network: class "
+        "probabilities, and telling images of other kinds from those of the training. All in one run; nothing was chosen by "
+        "test images or by the outliers of the test. This page and its pictures are written by "
+        "`python -m benchmarks.table2_images --render` from the records.",
+        how_much(rows),
+    ]
+    if found.sets:
+        lines += ["## Goals", goals.shown(goals.goals(found)), GOALS]
+    return paragraphs(lines)
+
+
+GOALS = (
+    "Means over seeds. AUROC is that of our own score on the main outliers; for a peer it is the better of its entropy's and its "
+    "own score's, a choice by test images in the peer's favour."
+)
+
+
+def how_much(rows: Sequence[Row]) -> str:
+    """Records there and planned."""
+    planned, finished, failed = plan(), keys(rows, failed=False), keys(rows, failed=True)
+    tail = f", failed for good: {len(failed)} ([which](#failures))" if failed else ""
+    start = "**This is a part of the run**" if planned - finished - failed else "The run is complete"
+    return f"{start}: of {len(planned)} planned records {len(planned & finished)} are there{tail}."
+
+
+def plan() -> set[Key]:
+    """Of all records of the whole run."""
+    return {key for task in protocol.extent() for key in task.records()}
+
+
+def keys(rows: Iterable[Row], *, failed: bool) -> set[Key]:
+    """Of the records that failed, or that did not."""
+    return {Key(row["dataset"], row["seed"], row["method"]) for row in rows if (row["failure"] is not None) == failed}
+
+
+def outlier_names(dataset: DatasetName) -> dict[OutlierName, str]:
+    """The outliers of the test, for headings."""
+    return {"main": SHORT[MAIN_OUTLIERS[dataset]], "hard": f"{SHORT[dataset]} turned and blurred"}
+
+
+def drawings(rows: Sequence[Row], found: Comparison, dataset: DatasetName) -> dict[str, Callable[[Path], None]]:
+    """File names of the pictures that a set's records allow, and what draws them."""
+    if dataset not in found.sets:
+        return {}
+    names = outlier_names(dataset)
+    result: dict[str, Callable[[Path], None]] = {
+        f"images_auroc_{dataset}.png": lambda path: pictures.draw_auroc(found, dataset, names, OURS, path)
+    }
+    own = [row for row in rows if row["dataset"] == dataset and row["failure"] is None and row["reliability"]]
+    by_method = {m: [row for row in own if row["method"] == m] for m in tables.probabilistic(found)}
+    drawn = {method: found_rows for method, found_rows in by_method.items() if found_rows}
+    if drawn:
+        result[f"images_reliability_{dataset}.png"] = lambda path: pictures.draw_reliability(drawn, OURS, path)
+    return result
+
+
+def section(rows: Sequence[Row], found: Comparison, dataset: DatasetName) -> str:
+    """All scores of one set."""
+    lines = [f"## {TITLES[dataset]}"]
+    if dataset not in found.sets:
+        return paragraphs([*lines, "No records yet."])
+    own = tables.probabilistic(found)
+    drawn = drawings(rows, found, dataset)
+
+    def picture(kind: str, caption: str) -> list[str]:
+        name = f"images_{kind}_{dataset}.png"
+        return [f"![{caption}]({name})"] if name in drawn else []
+
+    seeds = len(found.splits[dataset])
+    lines += [
+        f"Means over {seeds} seed{'s' if seeds != 1 else ''} that all compared methods finished, ± standard error, which for two "
+        "is half their difference; a number in brackets is a method's own number of seeds, where it is not compared. The best "
+        "of the compared methods is bold.",
+        "### Probabilities: " + SHORT[dataset],
+        " ".join(tables.first(found, dataset, metric, own) for metric in (tables.NLL, tables.ECE)),
+        tables.scores(found, dataset, tables.CLASSES, own),
+        f"{listed(f'*{name}*' for name in SCORES_ONLY)} have the probabilities of *MAP*.",
+        *picture("reliability", f"Accuracy minus confidence by confidence, on {SHORT[dataset]}"),
+    ]
+    for outliers, name in outlier_names(dataset).items():
+        metrics = tables.outlier_metrics(outliers)
+        lines += [
+            f"### Outliers: {SHORT[dataset]} against {name}",
+            *([hard_accuracy(found, dataset)] if outliers == "hard" else []),
+            tables.first(found, dataset, metrics[1], found.methods),
+            tables.scores(found, dataset, metrics, found.methods),
+        ]
+    lines += [
+        tables.own_scores([row for row in rows if row["dataset"] == dataset]),
+        *picture("auroc", f"AUROC by method, {SHORT[dataset]}"),
+        "### Seconds: " + SHORT[dataset],
+        COSTS,
+        tables.scores(found, dataset, tables.COSTS, found.methods),
+    ]
+    return paragraphs(lines)
+
+
+COSTS = (
+    "By the clock on the wall, one thread each; other fits may have run on the machine's other cores. The fit is that of the "
+    "method alone, for an ensemble the training of the other networks; the training of the shared network has its own column. "
+    "Prediction and own score are of the test images; the bare network is the quickest of three passes over them in the same "
+    "process. Peak memory is of the whole process, with the images."
+)
+
+
+def hard_accuracy(found: Comparison, dataset: str) -> str:
+    """How far from the training these images are for the network."""
+    values = [found.score(dataset, "MAP", name) for name in ("hard_accuracy", "accuracy")]
+    if values[0] is None or values[1] is None:
+        return ""
+    return f"The shared networks name {values[0].mean:.1%} of these images rightly, and {values[1].mean:.1%} of the test images."
+
+
+def beside(found: Comparison, published: Sequence[Published]) -> str:
+    """The published numbers and their sources."""
+    lines = [
+        "## Beside the published numbers",
+        "Networks, training, epochs and tuning differ between sources and from ours. Rows with a star are the paper's own, "
+        "chosen by the best test NLL among its trials. The published numbers for CIFAR-10 are from networks that saw all 50,000 "
+        "training images; ours saw fewer than 20,000.",
+    ]
+    for dataset, title in TITLES.items():
+        lines += [f"### Published: {title}", tables.literature(found, dataset, published)]
+    return paragraphs(lines)
+
+
+def procedure(rows: Sequence[Row]) -> str:
+    """Data, networks, training, and what each method does."""
+    sizes = markdown(
+        ["set", "to learn from", "validation", "test", "outliers", "proxy outliers"],
+        [
+            [
+                SHORT[dataset],
+                *(recorded(rows, dataset, name) for name in ("num_train", "num_validation", "num_test")),
+                listed(outlier_names(dataset).values()),
+                f"{NUM_PROXY:,} of {SHORT[PROXY_SOURCE[dataset]]}",
+            ]
+            for dataset in DATASETS
+        ],
+    )
+    shapes = markdown(
+        ["set", "multiply-adds an image", "parameters", "epochs", "batch", "peak rate", "shift"],
+        [[SHORT[dataset], *described(RECIPES[dataset])] for dataset in DATASETS],
+    )
+    lines = [
+        "## Protocol",
+        f"{sentence(protocol.run)} The seed of a fit is also that of its network. Every method has the same "
+        f"{listed(f'{count:,}' for count in NUM_VALIDATION.values())} validation images.",
+        sizes,
+        f"The harder outliers are {lowered(sentence(turned_and_blurred))} {after(turned_and_blurred)}",
+        f"Proxy outliers: {lowered(sentence(proxy_outliers))} {after(proxy_outliers)}",
+        f"The networks: {lowered(sentence(SmallCNN))} {sentence(Recipe)} The rate rises in a line and falls in half a cosine.",
+        shapes,
+        "What the methods do:",
+        markdown(
+            ["method", ""], [[name, f"{sentence(function)} {after(function)}".strip()] for name, function in FUNCTIONS.items()]
+        ),
+    ]
+    versions: dict[str, set[str]] = {}
+    for row in rows:
+        for name, version in json.loads(row["versions"] or "{}").items():
+            versions.setdefault(name, set()).add(version)
+    if versions:
+        lines.append("Versions: " + ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in versions.items()) + ".")
+    return paragraphs(lines)
+
+
+def recorded(rows: Sequence[Row], dataset: str, name: str) -> str:
+    """A count of images, as recorded."""
+    counts = sorted({row[name] for row in rows if row["dataset"] == dataset and row[name] is not None})
+    return listed(f"{count:,}" for count in counts) if counts else NOTHING
+
+
+def described(recipe: Recipe) -> list[str]:
+    """A network and its training in numbers."""
+    network = build(recipe.architecture, seed=0)
+    size = sum(parameter.numel() for parameter in network.parameters())
+    work = f"{multiply_adds(network, recipe.architecture) / 1e6:.1f} million"
+    return [work, f"{size:,}", str(recipe.num_epochs), str(recipe.batch_size), f"{recipe.learning_rate:g}", f"{recipe.shift}"]
+
+
+def lowered(said: str) -> str:
+    """For the middle of a sentence."""
+    return said[:1].lower() + said[1:]
+
+
+def after(function: Callable[..., Any]) -> str:
+    """The rest of a docstring, on one line."""
+    rest = (function.__doc__ or "").partition("\n\n")[2]
+    return " ".join(rest.split()).replace("``", "`")
+
+
+def caveats(rows: Sequence[Row]) -> str:
+    """What to hold against the numbers."""
+    failed = [row for row in rows if row["failure"] is not None]
+    reasons = [" ".join(row["failure"].split()).replace("|", "\\|") for row in failed]
+    lines = [
+        [row["dataset"], str(row["seed"]), row["method"], r if len(r) <= MAX_CHARACTERS else r[:MAX_CHARACTERS] + " …"]
+        for row, r in zip(failed, reasons, strict=True)
+    ]
+    left = sorted(plan() - keys(rows, failed=False) - keys(rows, failed=True))
+    by: dict[tuple[str, int], list[str]] = {}
+    for key in left:
+        by.setdefault((key.dataset, key.seed), []).append(key.method)
+    return paragraphs(
+        [
+            "## Caveats",
+            "Two seeds say little about the spread of a method, and all seeds share the test images: of 10,000, an accuracy near "
+            "93 % is known to a quarter of a point by itself, whatever the seeds. Differences between methods on the same "
+            "network are paired and known better.",
+            "A score for outliers that does well on one pair can fail on another; a pair that is as easy as MNIST against "
+            "Fashion-MNIST says little about near outliers, which is why there is a harder one. These are two pairs a set, not "
+            "all.",
+            f"{listed(PAPER)} has one seed and one number of inducing points.",
+            "### Failures",
+            markdown(["set", "seed", "method", "reason"], lines) if lines else "No fit failed.",
+            "### Not there yet",
+            markdown(["set", "seed", "methods"], [[d, str(s), "; ".join(names)] for (d, s), names in by.items()])
+            if by
+            else "Nothing: every planned fit has a record.",
+        ]
+    )

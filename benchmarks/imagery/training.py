@@ -1,0 +1,151 @@
+"""Training the networks: augmentation, one cycle of the learning rate, and a cache, so that each is trained once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.imagery.data import Data, DatasetName
+from benchmarks.imagery.networks import ARCHITECTURES, Architecture, SmallCNN, build
+from gwi.downloads import cache_file, recall
+from gwi.files import from_bytes, to_bytes, write_atomically
+
+# Of the learning rate: rises for this share of the steps, from this share of its peak.
+RISE, START = 0.2, 0.1
+BATCH_SIZE_FOR_PREDICTION = 250
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A network and how it is trained: stochastic gradients with Nesterov's momentum on the cross-entropy.
+
+    Attributes:
+        architecture: of the network.
+        num_epochs: passes over the training images.
+        shift: pixels that a training image is moved by at most, in each direction; half of them are mirrored too.
+        batch_size: images in a step.
+        learning_rate: at its peak.
+        weight_decay: of all weights, but not of biases and of batch normalisation.
+    """
+
+    architecture: Architecture
+    num_epochs: int
+    shift: int
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    weight_decay: float = 5e-4
+
+
+RECIPES: dict[DatasetName, Recipe] = {
+    "fashion-mnist": Recipe(ARCHITECTURES["fashion-mnist"], num_epochs=12, shift=2),
+    "cifar10-20k": Recipe(ARCHITECTURES["cifar10-20k"], num_epochs=25, shift=4),
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network.
+
+    Attributes:
+        network: in evaluation mode.
+        seconds: that its training took, by the clock on the wall.
+    """
+
+    network: SmallCNN
+    seconds: float
+
+
+def trained(data: Data, recipe: Recipe, seed: int, *, member: int = 0, dropout: float = 0.0) -> Trained:
+    """The network of a seed, from the cache or else trained now; member 0 is the one that all post-hoc methods share.
+
+    It is kept with its training time in the folder of downloads (``$GWI_CACHE``, else ``gwi`` under ``$XDG_CACHE_HOME`` or
+    ``~/.cache``), under a name that changes with the recipe and the number of images.
+    """
+    own_seed = 1000 * seed + member
+    network = build(recipe.architecture, seed=own_seed, dropout=dropout)
+    what = {"set": data.name, "images": len(data.train_x), "seed": own_seed, "dropout": dropout, "recipe": asdict(recipe)}
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    path = cache_file(f"benchmarks/{data.name}/seed{seed}-member{member}-{digest}.safetensors")
+    kept = recall(path, lambda file: from_bytes(file.read(), str(path)))
+    if kept is not None:
+        document, tensors = kept
+        network.load_state_dict(tensors)
+        return Trained(network.eval(), document["seconds"])
+    seconds = train(network, sgd(network, recipe), data, recipe, own_seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, to_bytes(what | {"seconds": seconds}, network.state_dict()))
+    return Trained(network, seconds)
+
+
+def sgd(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The recipe's optimiser."""
+    decayed = [p for p in network.parameters() if p.ndim > 1]
+    others = [p for p in network.parameters() if p.ndim == 1]
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others}]
+    return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=0.9, nesterov=True)
+
+
+def train(
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    data: Data,
+    recipe: Recipe,
+    seed: int,
+    *,
+    penalty: Callable[[], Tensor] | None = None,
+) -> float:
+    """Train on the cross-entropy of augmented images, plus a penalty; returns the seconds, the network in evaluation mode."""
+    start = time.perf_counter()
+    generator = torch.Generator().manual_seed(seed)
+    num_steps = recipe.num_epochs * math.ceil(len(data.train_x) / recipe.batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: one_cycle((step + 0.5) / num_steps))
+    network.train()
+    with torch.random.fork_rng(devices=[]):
+        # Dropout and sampled weights draw from the global generator.
+        torch.manual_seed(seed)
+        for _ in range(recipe.num_epochs):
+            for rows in torch.randperm(len(data.train_x), generator=generator).split(recipe.batch_size):
+                x = augmented(data.train_x[rows], recipe.shift, data.black, generator)
+                loss = nn.functional.cross_entropy(network(x), data.train_y[rows])
+                if penalty is not None:
+                    loss = loss + penalty()
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                schedule.step()
+    network.eval()
+    return time.perf_counter() - start
+
+
+def one_cycle(share: float) -> float:
+    """The learning rate as a share of its peak, after a share of the steps: up in a line, down in half a cosine."""
+    if share < RISE:
+        return START + (1 - START) * share / RISE
+    return (1 + math.cos(math.pi * min(1.0, (share - RISE) / (1 - RISE)))) / 2
+
+
+def augmented(x: Tensor, shift: int, black: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image moved by up to `shift` pixels in each direction, black coming in, and every second one mirrored."""
+    n, c, h, w = x.shape
+    padded = black[:, None, None].repeat(n, 1, h + 2 * shift, w + 2 * shift)
+    padded[..., shift : shift + h, shift : shift + w] = x
+    top, left = torch.randint(0, 2 * shift + 1, (2, n, 1), generator=generator)
+    rows, columns = top + torch.arange(h), left + torch.arange(w)
+    mirrored = torch.rand(n, 1, generator=generator) < 0.5
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    images, channels = torch.arange(n)[:, None, None, None], torch.arange(c)[None, :, None, None]
+    return padded[images, channels, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+@torch.no_grad()
+def in_batches(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """A function of images, some at a time and without gradients."""
+    return torch.cat([function(part) for part in x.split(BATCH_SIZE_FOR_PREDICTION)])

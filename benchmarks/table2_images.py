@@ -1,0 +1,140 @@
+"""The image table: every method on both image sets and all seeds, one record a fit, in SQLite.
+
+    python -m benchmarks.table2_images [--sets fashion-mnist …] [--methods gwi …] [--seeds 0 1 …]
+
+or ``make reproduce TABLE=images``. Fits run through Dask, on a local cluster with one worker a core or on ``--cluster tcp://…``,
+whose workers need this project, its data and one cache folder. For each seed the networks that methods share come first; they
+are kept in the cache. A fit is recorded as soon as it is finished; stopped at any moment, the run goes on where it was. At the
+end, results/images.csv and the page docs/results/images.md are made from the records; ``--render`` does only that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, as_completed
+
+from benchmarks import running
+from benchmarks.imagery.data import DATASETS
+from benchmarks.imagery.methods import METHODS, PEERS
+from benchmarks.imagery.protocol import Task, extent, failed, run, shared_network
+from benchmarks.imagery.store import NUMBERS, Store
+from benchmarks.records import RESULTS
+from benchmarks.running import connected, export
+
+RECORDS = RESULTS / "images.sqlite"
+FIRST_COLUMNS = (
+    "dataset",
+    "seed",
+    "method",
+    "accuracy",
+    "nll",
+    "brier",
+    "ece",
+    "auroc_entropy",
+    "auroc_score",
+    "fpr95_score",
+    "fit_seconds",
+    "predict_seconds",
+)
+COLUMNS = (*FIRST_COLUMNS, *(name for name in (*NUMBERS, "score_name") if name not in FIRST_COLUMNS))
+# What a fit may take, before its kind is known: roughly the training of a network.
+GUESSED_SECONDS = 600.0
+# A small version for tests: every part takes part, nothing is learned.
+QUICK_SETS = ("fashion-mnist",)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    store = Store(options.records)
+    if options.retry_failed:
+        store.forget(store.keys(failed=True))
+    if not options.render:
+        known = store.keys()
+        tasks = [task for task in wanted(options) if not set(task.records()) <= known]
+        if tasks:
+            with connected(options.cluster, options.workers, keep_memory=True) as client:
+                for seed in sorted({task.seed for task in tasks}):
+                    work([task for task in tasks if task.seed == seed], store, client, retries=options.retries)
+    export(store, options.records.with_suffix(".csv"), COLUMNS)
+    for key in sorted(store.keys(failed=True)):
+        print(f"failed: {key.dataset} {key.seed} {key.method}")
+    if options.records == RECORDS:
+        from benchmarks.imagery.page import render
+
+        render(store)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=DATASETS, default=DATASETS)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, help="all unless given")
+    parser.add_argument("--seeds", nargs="+", type=int, help="only these")
+    parser.add_argument("--cluster", help="address of a Dask scheduler, tcp://host:port; a local cluster unless given")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="of the local cluster; 0: in this process")
+    parser.add_argument("--retries", type=int, default=0, help="of a fit that fails")
+    parser.add_argument("--retry-failed", action="store_true", help="forget the fits that failed for good, and do them again")
+    parser.add_argument("--quick", action="store_true", help="one set, one seed, some hundred images: does the machinery work?")
+    parser.add_argument("--render", action="store_true", help="only make the table and the page from the records")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="the SQLite file")
+    options = parser.parse_args(arguments)
+    if options.quick and options.records == RECORDS:
+        parser.error("--quick learns nothing worth keeping: say where with --records")
+    return options
+
+
+def wanted(options: argparse.Namespace) -> Iterator[Task]:
+    """The tasks that the options ask for."""
+    if options.quick:
+        for task in extent(QUICK_SETS, tuple(options.methods or PEERS)):
+            if task.seed == 0:
+                yield replace(task, quick=True)
+        return
+    for task in extent(tuple(options.sets), tuple(options.methods or METHODS)):
+        if options.seeds is None or task.seed in options.seeds:
+            yield task
+
+
+def work(tasks: Sequence[Task], store: Store, client: Client, *, retries: int) -> None:
+    """Train what the tasks share, then run them and record each as it comes in."""
+    prepare(tasks, client)
+    running.work(
+        tasks, store, client, function=run, failed=failed, told=told, guess=lambda task: GUESSED_SECONDS, retries=retries
+    )
+
+
+def prepare(tasks: Sequence[Task], client: Client) -> None:
+    """Have the shared network of each data set and seed in the cache, so that no two fits train the same one."""
+    first = {(task.dataset, task.seed): task for task in tasks}
+    futures = [client.submit(training_seconds, task, pure=False) for task in first.values()]
+    of = {future.key: task for future, task in zip(futures, first.values(), strict=True)}
+    for future in as_completed(futures):
+        task = of[future.key]
+        # One that cannot be trained fails again in each fit, which then has the reason in its record.
+        outcome = f"{future.result():.0f} s" if future.status == "finished" else "failed"
+        print(f"{task.dataset} {task.seed}, network: {outcome}", flush=True)
+
+
+def training_seconds(task: Task) -> float:
+    """Of the task's shared network."""
+    return shared_network(task).seconds
+
+
+def told(task: Task, record: Mapping[str, Any]) -> str:
+    """What came of a task, by its record."""
+    name = f"{task.dataset} {task.seed}, {task.method}"
+    if record.get("failure") is not None:
+        return f"{name}: {record['failure']}"
+    return (
+        f"{name}: accuracy {record['accuracy']:.4f}, NLL {record['nll']:.4f}, AUROC {record['auroc_score']:.4f}, "
+        f"{record['fit_seconds']:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
