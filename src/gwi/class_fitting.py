@@ -310,8 +310,6 @@ def choose_scales(judgement: Judgement, tempering: float | TemperingName | None)
     num_classes = len(judgement.mean)
     several = judgement.disagreement is not None
     fixed = tempering if isinstance(tempering, int | float) else 1.0 if tempering is None else None
-    if fixed is None and tempering not in ("auto", "per-class"):
-        raise ValueError(f'tempering is "auto", "per-class", a factor, or None; got {tempering!r}.')
     # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
     free = {"scale": fixed is None and judgement.epsilon is None, "alpha": fixed is None, "gamma": several}
     start = [0.0 for used in free.values() if used]

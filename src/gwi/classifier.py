@@ -156,6 +156,8 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
     def _check_options(self) -> None:
         if self.likelihood not in ("softmax", "robust-max"):
             raise ValueError(f'likelihood is "softmax" or "robust-max"; got {self.likelihood!r}.')
+        if isinstance(self.tempering, str) and self.tempering not in ("auto", "per-class"):
+            raise ValueError(f'tempering is "auto", "per-class", a factor, or None; got {self.tempering!r}.')
         if self.preset not in (None, "paper") or (self.preset == "paper" and not isinstance(self.mean, nn.Module)):
             raise ValueError(f'preset is None, or "paper" with a torch module as mean; got {self.preset!r} with {self.mean!r}.')
 
