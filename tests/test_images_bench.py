@@ -269,6 +269,17 @@ def test_damping_does_not_raise_the_nll_on_validation_images(problem):
     assert nll[1] <= nll[0] + 1e-9
 
 
+@pytest.mark.parametrize("name", ["gwi", "gwi, naive features"])
+def test_ours_gives_probabilities_and_scores_around_the_shared_network(name, problem):
+    fitted = methods.METHODS[name](problem)
+    x = problem.data.validation_x
+    probabilities = fitted.predict(x).probabilities
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+    assert fitted.uses_shared
+    scores = fitted.score(x)
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
 class FakeClassifier:
     """Stands in for the classifier, and keeps what it was given."""
 

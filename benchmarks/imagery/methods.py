@@ -8,6 +8,7 @@ from benchmarks.imagery.interface import Method
 METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
     "gwi, pixels": ours.post_hoc("rbf"),
+    "gwi, naive features": ours.naive,
     "gwi, joint": ours.joint,
     "GWI-net (paper)": ours.paper,
     "MAP": posthoc.map_estimate,

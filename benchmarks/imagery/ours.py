@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
+import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem
 from benchmarks.imagery.networks import build
 from gwi.scaling import Array
+
+NUM_NAIVE = 32
 
 
 def post_hoc(kernel: Literal["features", "rbf"]) -> Method:
@@ -26,6 +29,21 @@ def post_hoc(kernel: Literal["features", "rbf"]) -> Method:
         return fitted(model, {"kernel": kernel})
 
     return fit
+
+
+def naive(problem: Problem) -> Fitted:
+    """As *gwi*, with the features that first come to mind: the last hidden layer, centred, its first 32 principal directions.
+
+    Their lengths stay, and the length-scale is the median distance here too. It shows what the choice of features does.
+    """
+    network = copy.deepcopy(problem.shared.network)
+    sample = problem.data.train_x[:1000]
+    features = gwi.NetworkFeatures(network, "dense", centre=True, projection=NUM_NAIVE, sphere=False).fit(sample)
+    with torch.no_grad():
+        distance = float(torch.nn.functional.pdist(features(sample)).median())
+    kernel = gwi.FeatureKernel(gwi.default_kernel(NUM_NAIVE, lengthscale=distance, ard=False), features)
+    model = classifier(problem, mean=network, freeze_mean=True, kernel=kernel)
+    return fitted(model, {"kernel": "dense, centred, 32 directions"})
 
 
 def joint(problem: Problem) -> Fitted:
@@ -46,10 +64,9 @@ def paper(problem: Problem) -> Fitted:
 
 def classifier(problem: Problem, **options: Any) -> Any:
     """A fitted `GWIClassifier`."""
-    library: Any = importlib.import_module("gwi")
     data = problem.data
     validation = (data.validation_x, data.validation_y.numpy())
-    model = library.GWIClassifier(random_state=problem.seed, **options)
+    model = gwi.GWIClassifier(random_state=problem.seed, **options)
     return model.fit(data.train_x, data.train_y.numpy(), validation=validation)
 
 

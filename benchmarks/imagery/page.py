@@ -42,6 +42,7 @@ SHORT: dict[str, str] = {
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gwi": ours.post_hoc,
     "gwi, pixels": ours.post_hoc,
+    "gwi, naive features": ours.naive,
     "gwi, joint": ours.joint,
     "GWI-net (paper)": ours.paper,
     "MAP": posthoc.map_estimate,

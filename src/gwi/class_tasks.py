@@ -36,7 +36,7 @@ MOST_FACTOR_NUMBERS = 4e7
 # A length-scale for each column up to so many columns; beyond, one for all.
 MOST_LENGTHSCALES = 500
 # Inducing points on a network's features, and rows that stand for all when covariances are found.
-FEATURE_INDUCING = 400
+FEATURE_INDUCING = 300
 MOST_ROWS = 50_000
 # Numbers of rows held when a kernel is on pixels.
 MOST_PIXELS = 4e7
