@@ -318,3 +318,12 @@ def test_variance_stays_below_the_prior_where_no_sampled_row_is_near_an_inducing
     model = GWIRegressor("svgp", kernel=kernel, num_inducing=10, noise="constant", random_state=0).fit(x, y)
     _, variance, _, _ = model.model_.parts(x)
     assert (variance <= model.model_.prior_variance(x) * (1 + 1e-9)).all()
+
+
+def test_a_bounded_covariance_of_huge_eigenvalues_is_still_positive_semidefinite():
+    g = torch.Generator().manual_seed(0)
+    vectors = torch.linalg.qr(torch.randn(60, 60, generator=g, dtype=torch.float64)).Q
+    values = torch.cat([torch.full((3,), 6e6, dtype=torch.float64), torch.zeros(57, dtype=torch.float64)])
+    bounded = bounded_by_prior((vectors * values) @ vectors.mT)
+    assert torch.linalg.eigvalsh(bounded)[0] > -1e-15 * 60
+    SparsePosteriorKernel(default_kernel(1), torch.linspace(0, 9, 60, dtype=torch.float64)[:, None], bounded)

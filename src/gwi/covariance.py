@@ -225,7 +225,8 @@ def bounded_by_prior(whitened_covariance: Float[Tensor, "M M"]) -> Float[Tensor,
     values, vectors = torch.linalg.eigh(whitened_covariance)
     if values[-1] <= 1:
         return whitened_covariance
-    return (vectors * values.clamp_max(1.0)) @ vectors.mT
+    # Beside large eigenvalues, those that are zero come out as rounding errors of either sign.
+    return (vectors * values.clamp(0.0, 1.0)) @ vectors.mT
 
 
 def trained_covariance(
