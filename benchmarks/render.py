@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import re
 import sys
 from collections import Counter
@@ -231,6 +232,13 @@ def uci() -> str:
     return short({**record, "split": int(record["split"]), "nll": float(record["nll"])} for record in read("uci"))
 
 
+def figure(name: str) -> Callable[[], str]:
+    """What a figure's own module says in numbers of its records; it takes `table` from this one, hence the late import."""
+    return lambda: importlib.import_module(f"benchmarks.figures.{name}").words()
+
+
+FIGURES = ("one_dimension", "comparison", "two_dimensions", "spectrum", "misspecification", "calibration", "shrinkage")
+
 TABLES: dict[str, Callable[[], str]] = {
     f.__name__: f
     for f in (
@@ -248,7 +256,7 @@ TABLES: dict[str, Callable[[], str]] = {
         bayesian_optimisation,
         uci,
     )
-}
+} | {f"figure_{name}": figure(name) for name in FIGURES}
 
 
 def rendered(text: str) -> str:

@@ -175,7 +175,7 @@ def svgp(data: Toy, setting: Setting) -> Fit:
         law = model(x)
         return law.mean[None], law.variance[None]
 
-    return Fit(marginals, float(likelihood.noise), model.variational_strategy.inducing_points.detach())
+    return Fit(marginals, likelihood.noise.item(), model.variational_strategy.inducing_points.detach())
 
 
 METHODS: dict[str, Callable[[Toy, Setting], Fit]] = {"GWI-net": gwi_net, "GWI: SVGP": gwi_svgp, "SVGP": svgp}
