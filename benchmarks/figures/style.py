@@ -57,7 +57,8 @@ def save(figure: Figure, name: str, folder: Path, dpi: int = 125) -> None:
     figure.savefig(drawn, dpi=dpi, facecolor="white")
     picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     picture.save(folder / f"{name}.png", optimize=True)
-    # The resolution is that of maps; lines and letters have none.
+    figure.set_layout_engine("none")
+    # Where things lie is settled, and finding it out takes longer than drawing. The resolution is that of maps; lines and letters have none.
     figure.savefig(folder / f"{name}.svg", dpi=36, facecolor="white", metadata={"Date": None, "Creator": None})
 
 
