@@ -49,18 +49,25 @@ docs: install  ## build the documentation into site/
 
 records: install  ## measure again every number and figure that the documentation shows (some hours)
 	@for script in hostile robust_max wasserstein_convergence covariance coverage hyper_priors estimator_coverage choosing_by_test \
-		"ablation --within" ablation bayesian_optimisation plan_costs speed diagnostics plot_examples; do \
+		"ablation --within" ablation bayesian_optimisation plan_costs speed diagnostics plot_examples figures; do \
 		echo "benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script || exit 1; done
 	@$(BIN)/python -m benchmarks.render
 
-# Which table of the paper, and options of its script: make reproduce TABLE=uci OPTIONS="--sets boston yacht --splits 0"
+# A table of the paper with options of its script, make reproduce TABLE=uci OPTIONS="--sets boston yacht --splits 0", or the
+# figures: make reproduce FIGURES=all, or some of them, make reproduce FIGURES="spectrum shrinkage" OPTIONS=--redraw
 TABLE ?= uci
+FIGURES ?=
 OPTIONS ?=
 SCRIPT_uci := table1_uci
 SCRIPT_images := table2_images
-reproduce: install  ## redo a table of the paper with all peers, TABLE=uci or images (hours; goes on where it was stopped)
+reproduce: install  ## redo TABLE=uci or images with all peers (hours; goes on where it was stopped), or FIGURES=all (minutes)
+ifeq ($(strip $(FIGURES)),)
 	@test -n "$(SCRIPT_$(TABLE))" || { echo "There is no table '$(TABLE)'; the tables are uci and images."; exit 2; }
 	@$(BIN)/python -W ignore -m benchmarks.$(SCRIPT_$(TABLE)) $(OPTIONS)
+else
+	@$(BIN)/python -W ignore -m benchmarks.figures $(if $(filter all,$(FIGURES)),,--only $(FIGURES)) $(OPTIONS)
+	@$(BIN)/python -m benchmarks.render
+endif
 
 clean:  ## remove the virtual environment and what was built
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -11,9 +11,9 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def read(name: str) -> list[dict[str, str]]:
+def read(name: str, folder: Path = RESULTS) -> list[dict[str, str]]:
     """The records of results/<name>.csv; none when there is no such file."""
-    path = RESULTS / f"{name}.csv"
+    path = folder / f"{name}.csv"
     if not path.is_file():
         return []
     with path.open(newline="") as file:
@@ -38,10 +38,10 @@ def _shown(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def write(name: str, records: Iterable[Mapping[str, Any]], *, echo: bool = True) -> None:
+def write(name: str, records: Iterable[Mapping[str, Any]], *, echo: bool = True, folder: Path = RESULTS) -> None:
     """Write records to results/<name>.csv, floats with six digits; print each."""
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.csv").open("w", newline="") as file:
         writer: csv.DictWriter[str] | None = None
         for record in records:
             shown = {key: _shown(value) for key, value in record.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import inspect
 import re
 import sys
@@ -271,6 +272,13 @@ def diagnostics_uci() -> str:
     return table(["set", "split", *kinds], [[*case, *(found[*case, kind] for kind in kinds)] for case in cases])
 
 
+def figure(name: str) -> Callable[[], str]:
+    """What a figure's own module says in numbers of its records; it takes `table` from this one, hence the late import."""
+    return lambda: importlib.import_module(f"benchmarks.figures.{name}").words()
+
+
+FIGURES = ("one_dimension", "comparison", "two_dimensions", "spectrum", "misspecification", "calibration", "shrinkage")
+
 TABLES: dict[str, Callable[[], str]] = {
     f.__name__: f
     for f in (
@@ -290,7 +298,7 @@ TABLES: dict[str, Callable[[], str]] = {
         diagnostics_faults,
         diagnostics_uci,
     )
-}
+} | {f"figure_{name}": figure(name) for name in FIGURES}
 
 
 def rendered(text: str) -> str:
