@@ -26,7 +26,7 @@ from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import TemperingName, assemble_classes
 from gwi.class_joint import JointOptions, joint_model, paper_model
 from gwi.class_model import ClassDecomposition, ClassSummary
-from gwi.class_tasks import ClassOptions, class_folds, frozen_logits, stacked_logits
+from gwi.class_tasks import ClassOptions, Prepared, class_folds, frozen_logits, stacked_logits
 from gwi.classification_metrics import entropy
 from gwi.files import to_bytes, write_atomically
 from gwi.inducing import Method
@@ -204,7 +204,9 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             chosen = list(chosen) if isinstance(chosen, list | tuple) else [chosen]
             if not chosen:
                 raise ValueError("mean is an empty list; name at least one mean.")
-        prepared = stacked_logits(X, labels, weight, judge, self.classes_, chosen, options)
+        self._assemble(stacked_logits(X, labels, weight, judge, self.classes_, chosen, options), options)
+
+    def _assemble(self, prepared: Prepared, options: ClassOptions) -> None:
         options.report("covariances", 0.0)
         self.model_, self.summary_ = assemble_classes(
             prepared.learned,
@@ -232,17 +234,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         else:
             training, judge = self._split(training, options.generator)
         if self.freeze_mean and self.preset is None:
-            prepared = frozen_logits(network, training, judge, shape, options)
-            options.report("covariances", 0.0)
-            self.model_, self.summary_ = assemble_classes(
-                prepared.learned,
-                prepared.embedding,
-                covariance=self.covariance,
-                divergence_weight=self.divergence_weight,
-                tempering=self.tempering,
-                epsilon=self._epsilon,
-                note=prepared.note,
-            )
+            self._assemble(frozen_logits(network, training, judge, shape, options), options)
             return
         paper = self.preset == "paper"
         batch_size = 1000 if paper else self.batch_size
