@@ -65,7 +65,7 @@ LAYERS = [
     {"class_joint"},
     {"estimators", "classifier"},
     {"persistence", "botorch", "diagnostics", "drawing"},
-    {"plots", "tool"},
+    {"plots", "tool", "outputs"},
     {"public", "cli"},
     {"__init__", "__main__"},
 ]

@@ -349,8 +349,8 @@ def _fault(source: Source) -> str | None:
             for cells in reader:
                 if cells and len(cells) != len(source.header):
                     return (
-                        f"{source.path}, line {line + stream.num_skipped}: {len(cells)} cell{'s' * (len(cells) != 1)} where the header "
-                        f"has {len(source.header)} (the delimiter is taken to be the {DELIMITERS[source.delimiter]})."
+                        f"{source.path}, line {line + stream.num_skipped}: {len(cells)} cell{'s' * (len(cells) != 1)} where "
+                        f"the header has {len(source.header)} (the delimiter is taken to be the {DELIMITERS[source.delimiter]})."
                     )
                 line = reader.line_num + 1
         except csv.Error as error:
