@@ -196,7 +196,7 @@ def predict(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict each row of a table: prediction, spread and interval, or probabilities; and how far the row is from all known ones."""
+    """Predict each row of a table: prediction, spread and interval, or probabilities; and how far it is from known rows."""
     if not 0 < coverage < 1:
         raise UserError(f"--coverage lies strictly between 0 and 1; got {coverage:g}.")
     to_stream = str(output) == "-"

@@ -101,7 +101,7 @@ class Columns:
             if name not in table.names:
                 raise UserError(f"{table.source.path} has no column {name!r}; it has {_some(table.names)}.")
         columns: list[Column] = []
-        dropped = [(name, "left out as you asked") for name in table.names if name in leave_out and name != target]
+        dropped = [(name, "is left out, as you asked") for name in table.names if name in leave_out and name != target]
         for name in table.names:
             if name != target and name not in leave_out:
                 found = _learned(table, name)
