@@ -1,4 +1,4 @@
-"""Tables of predictions, written some rows at a time: CSV, gzip or Parquet. Numbers have the digits that give them back exactly."""
+"""Tables of predictions, written some rows at a time: CSV, gzip or Parquet; numbers with all digits that they need."""
 
 from __future__ import annotations
 
