@@ -238,12 +238,12 @@ def test_columns_with_our_names_step_aside_and_formulas_are_escaped(folder, tmp_
     assert [excel_safe(cell) for cell in ("@a", "+a", "a=", "-1e5", -1.5)] == ["'@a", "'+a", "a=", "-1e5", -1.5]
 
 
-def test_ten_thousand_columns_share_one_length_scale(tmp_path, capsys):
+def test_a_thousand_columns_share_one_length_scale(tmp_path, capsys):
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(12, 10_000)).round(2)
-    lines = [",".join([f"c{i}" for i in range(10_000)] + ["y"])]
+    values = rng.normal(size=(12, 1_000)).round(2)
+    lines = [",".join([f"c{i}" for i in range(1_000)] + ["y"])]
     lines += [",".join([*map(str, row), str(row[:3].sum())]) for row in values]
     (tmp_path / "wide.csv").write_text("\n".join(lines))
     arguments = ["-t", "y", "-o", f"{tmp_path}/m.gwi", "--mean", "svgp", "-q", "--json", "--holdout", "0"]
     assert cli.run(["fit", f"{tmp_path}/wide.csv", *arguments]) == 0
-    assert "10000 columns share one length-scale" in json.loads(capsys.readouterr().out)["summary"]
+    assert "1000 columns share one length-scale" in json.loads(capsys.readouterr().out)["summary"]

@@ -13,18 +13,16 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, on first use: torch takes seconds to import, and `gwi --help` does without it."""
-    import importlib
+    """A module or a public name, on first use: torch takes seconds to import, and `gwi --help` does without it."""
+    from importlib import import_module
+    from importlib.util import find_spec
 
+    if not name.startswith("_") and find_spec(f"gwi.{name}") is not None:
+        return import_module(f"gwi.{name}")
     if not name.startswith("_") or name == "__all__":
-        public = importlib.import_module("gwi.public")
+        public = import_module("gwi.public")
         if name == "__all__" or name in public.__all__:
             return getattr(public, name)
-        try:
-            return importlib.import_module(f"gwi.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"gwi.{name}":
-                raise
     raise AttributeError(f"module 'gwi' has no attribute {name!r}")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -108,12 +108,13 @@ def _print_json(values: dict[str, Any]) -> None:
     print(json.dumps(finite, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _version(shown: bool) -> None:
+def _version(shown: bool) -> bool:
     if shown:
         from gwi import __version__
 
         print(f"gwi {__version__}")
         raise typer.Exit
+    return shown
 
 
 @app.callback()
@@ -149,10 +150,10 @@ def fit(
     if max_time is not None and not 0 < max_time < float("inf"):
         raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
     from gwi.tables import read_table
-    from gwi.tool import FEWEST_ROWS, Choices, all_scores, fit_tool, guess_task, judge, split, target_of
+    from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
     everything = read_table(data)
-    chosen = guess_task(everything, target) if task == "auto" else task
+    chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     if len(table) < len(everything):
         _note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
@@ -161,7 +162,9 @@ def fit(
     training, held = split(y, holdout, chosen, seed)
     is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
     num_fits = 2 if is_scored and refit else 1
-    choices = Choices(mean, preset, None if max_time is None else max_time / num_fits, seed, not quiet)
+    choices = Choices(
+        mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet
+    )
     leave_out = [name.strip() for name in drop.split(",") if name.strip()]
     scores: dict[str, float] = {}
     with _noted_warnings(quiet):

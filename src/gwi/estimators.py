@@ -74,6 +74,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         summary_: what was chosen.
     """
 
+    _note: str
+
     def __init__(
         self,
         mean: Any = "auto",
