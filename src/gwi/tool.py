@@ -255,7 +255,7 @@ def judge(tool: Tool, table: Table) -> Judged:
         strange = [i for i, label in enumerate(y.tolist()) if label not in classes]
         if strange:
             place = known.place(strange[0], tool.columns.target)
-            raise UserError(f"{place}: the model has no class {y[strange[0]]!r}; it has {', '.join(classes[:8])}.")
+            raise UserError(f"{place}: the model has no class {str(y[strange[0]])!r}; it has {', '.join(classes[:8])}.")
         places = np.array([classes.index(label) for label in y.tolist()], dtype=np.int64)
         return Judged(tool.estimator.predict_proba(X), None, places)
     mean, std = tool.estimator.predict(X, return_std=True)
