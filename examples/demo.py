@@ -1,148 +1,19 @@
 """GWI-net on the paper's one-dimensional toy data: a network for the mean, a sparse GP kernel for the uncertainty.
 
 python examples/demo.py [--output demo.png]
+
+`gwi demo` does the same; the five steps are in `gwi.demo`.
 """
 
 # %%
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
-import matplotlib as mpl
-import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from gwi import (
-    GaussianLikelihood,
-    GaussianMeasure,
-    ModuleMean,
-    SparsePosteriorKernel,
-    choose_inducing_points,
-    covariance_problem,
-    default_kernel,
-    fit_prior,
-    generalized_loss,
-    matched_divergence_weight,
-    mean_loss,
-    mlp,
-    row_sums,
-    train,
-    wasserstein_covariance,
-)
-from gwi.datasets import Toy, toy_1d
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
-NUM_INDUCING, NUM_EPOCHS = 30, 600
-SEED = 0
-# The paper's colours: training data, unseen data, inducing points.
-SEEN, UNSEEN, INDUCING = "#1f77b4", "#d62728", "#2ca02c"
-
-
-# %% Everything the method does, in five steps.
-def fit(data: Toy, console: Console) -> tuple[GaussianMeasure, GaussianLikelihood, torch.Tensor]:
-    """Prior, mean and covariance for the toy data, in its own units."""
-    generator = torch.Generator().manual_seed(SEED)
-    num_data = len(data.x)
-
-    z = choose_inducing_points(data.x, NUM_INDUCING, "kmeans", generator=generator)
-    prior_fit = fit_prior(default_kernel(1, lengthscale=1.0), data.x, data.y, inducing_points=z)
-    prior = GaussianMeasure(None, prior_fit.kernel.requires_grad_(False))
-    console.print(
-        f"Prior      length-scale {prior_fit.kernel.base_kernel.lengthscale.item():.2f}, "
-        f"noise {prior_fit.noise_variance**0.5:.2f} (true: 0.50), in {prior_fit.num_iterations} L-BFGS steps"
-    )
-
-    beta = matched_divergence_weight(row_sums(prior_fit.kernel, z, data.x), prior_fit.noise_variance)
-    mean = ModuleMean(mlp(1, generator=generator))
-    columns = (TextColumn("Network   "), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=NUM_EPOCHS)
-        train(
-            mean,
-            lambda x, y: mean_loss(prior, mean, prior_fit.noise_variance, x, y, num_data=num_data, divergence_weight=beta),
-            data.x,
-            data.y,
-            num_epochs=NUM_EPOCHS,
-            batch_size=200,
-            learning_rate=0.02,
-            generator=generator,
-            on_epoch=lambda epoch, loss: progress.advance(task),
-        )
-
-    problem = covariance_problem(
-        prior_fit.kernel,
-        z,
-        data.x,
-        noise_variance=prior_fit.noise_variance,
-        num_data=num_data,
-        divergence_weight=beta,
-    )
-    solution = wasserstein_covariance(problem)
-    console.print(
-        f"Covariance optimal under W₂² with weight {beta:.0f}, in {len(solution.objectives)} step(s), "
-        f"proven to {solution.duality_gap:.0e} of the optimum"
-    )
-    posterior = GaussianMeasure(mean, SparsePosteriorKernel(prior_fit.kernel, z, solution.whitened_covariance))
-    likelihood = GaussianLikelihood(prior_fit.noise_variance)
-    loss = generalized_loss(prior, posterior, likelihood, data.x, data.y, num_data=num_data, divergence_weight=beta)
-    console.print(f"Loss       {loss.item():.1f}, the paper's generalized loss on all {num_data} rows")
-    return posterior, likelihood, z
-
-
-# %%
-@torch.no_grad()
-def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, z: torch.Tensor, path: Path) -> None:
-    """Mean, 95 % bands of y and of f, data and inducing points."""
-    x = torch.linspace(-7, 7, 600, dtype=torch.float64)[:, None]
-    mean, variance = (values[0] for values in posterior.marginals(x))
-    grid, noise = x[:, 0], likelihood.noise_variance_at(x)[0]
-    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
-    for spread, shade, label in ((variance + noise, 0.15, "95 % of y"), (variance, 0.3, "95 % of f")):
-        half = 1.96 * spread.sqrt()
-        axes.fill_between(grid, mean - half, mean + half, color="black", alpha=shade, lw=0, label=label)
-    axes.scatter(data.x[:, 0], data.y[0], s=4, color=SEEN, alpha=0.6, lw=0, label="training data")
-    axes.scatter(data.x_unseen[:, 0], data.y_unseen[0], s=4, color=UNSEEN, alpha=0.6, lw=0, label="unseen data")
-    axes.plot(grid, mean, color="black", lw=1.5, label="mean (network)")
-    axes.scatter(z[:, 0], torch.full((len(z),), -5.6), marker="^", s=22, color=INDUCING, label="inducing points")
-    axes.set(xlabel="x", ylabel="y", xlim=(-7, 7), ylim=(-6, 6.5), title="GWI-net: the band opens where nobody measured")
-    axes.legend(ncols=3, fontsize=8, loc="upper left", frameon=False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
-@torch.no_grad()
-def coverage(x: torch.Tensor, y: torch.Tensor, posterior: GaussianMeasure, likelihood: GaussianLikelihood) -> float:
-    """Share of targets inside the 95 % interval of y."""
-    law = likelihood.predictive(*posterior.marginals(x), x)
-    return ((y - law.mean).abs() <= 1.96 * law.stddev).double().mean().item()
-
-
-def main() -> None:
-    """Fit, draw, say what happened."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("demo.png"), help="where to write the picture")
-    output = parser.parse_args().output
-    console = Console(highlight=False, soft_wrap=True)
-    torch.set_num_threads(1)  # Matrices this small are faster without.
-    start = time.perf_counter()
-    data = toy_1d(generator=torch.Generator().manual_seed(1))
-    console.print(
-        f"Data       {len(data.x)} noisy points of one function, {len(data.x_unseen)} more set apart in a gap, "
-        f"{NUM_INDUCING} inducing points"
-    )
-    posterior, likelihood, z = fit(data, console)
-    draw(data, posterior, likelihood, z, output)
-    console.print(
-        f"Coverage   95 % intervals hold {coverage(data.x, data.y, posterior, likelihood):.0%} of the training targets and "
-        f"{coverage(data.x_unseen, data.y_unseen, posterior, likelihood):.0%} of the unseen ones"
-    )
-    console.print(f"Picture    {output}  ({time.perf_counter() - start:.0f} s in all)")
-
+from gwi.demo import run
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("demo.png"), help="where to write the picture")
+    run(parser.parse_args().output)

@@ -50,14 +50,14 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg"},
-    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files"},
-    {"kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
-    {"sums", "metrics", "classification_metrics", "datasets", "images", "scores"},
+    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables"},
+    {"cells", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
+    {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores"},
     {"means", "classifiers"},
     {"divergences", "likelihoods", "softmax"},
     {"objectives", "inducing"},
     {"prior", "covariance", "training", "noise", "tempering", "prepared"},
-    {"learners", "model", "paper", "class_model", "joint"},
+    {"demo", "learners", "model", "paper", "class_model", "joint"},
     {"selection", "calibration", "mean_encoding"},
     {"fitting", "encoding", "logits"},
     {"presets", "class_fitting", "class_encoding", "findings"},
@@ -65,8 +65,9 @@ LAYERS = [
     {"class_joint"},
     {"estimators", "classifier"},
     {"persistence", "botorch", "diagnostics", "drawing"},
-    {"plots"},
-    {"__init__"},
+    {"plots", "tool", "outputs"},
+    {"public", "cli"},
+    {"__init__", "__main__"},
 ]
 
 

@@ -4,89 +4,27 @@ The modules follow the paper: `measures`, `means`, `kernels`, `likelihoods`, `di
 them: `inducing`, `prior`, `covariance`, `training`.
 """
 
-from gwi.classifier import GWIClassifier
-from gwi.covariance import (
-    covariance_problem,
-    matched_divergence_weight,
-    paper_initial_covariance,
-    titsias_covariance,
-    trained_covariance,
-    wasserstein_covariance,
-)
-from gwi.diagnostics import Diagnosis, diagnose
-from gwi.divergences import (
-    gaussian_wasserstein_squared,
-    kl_divergence,
-    wasserstein,
-    wasserstein_squared,
-    wasserstein_squared_two_sample,
-)
-from gwi.estimators import GWIRegressor
-from gwi.features import NetworkFeatures
-from gwi.files import ModelFileError
-from gwi.findings import Finding, GWIWarning
-from gwi.inducing import choose_inducing_points
-from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
-from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood
-from gwi.linalg import JitterWarning, NotPositiveDefiniteError
-from gwi.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
-from gwi.measures import GaussianMeasure
-from gwi.networks import mlp
-from gwi.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
-from gwi.persistence import load
-from gwi.prior import PriorFit, fit_prior
-from gwi.softmax import SoftmaxLikelihood, softmax_moments
-from gwi.sums import RowSums, row_sums
-from gwi.training import train
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gwi.public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ConvexMean",
-    "Diagnosis",
-    "FeatureKernel",
-    "Finding",
-    "FixedMean",
-    "GWIClassifier",
-    "GWIRegressor",
-    "GWIWarning",
-    "GaussianLikelihood",
-    "GaussianMeasure",
-    "JitterWarning",
-    "KernelMean",
-    "ModelFileError",
-    "ModuleMean",
-    "NetworkFeatures",
-    "NotPositiveDefiniteError",
-    "PriorFit",
-    "RobustMaxLikelihood",
-    "RowSums",
-    "ShrunkenKernel",
-    "SoftmaxLikelihood",
-    "SparsePosteriorKernel",
-    "SumMean",
-    "choose_inducing_points",
-    "collapsed_bound",
-    "covariance_problem",
-    "default_kernel",
-    "diagnose",
-    "fit_prior",
-    "gaussian_wasserstein_squared",
-    "generalized_loss",
-    "kl_divergence",
-    "load",
-    "log_marginal_likelihood",
-    "matched_divergence_weight",
-    "mean_loss",
-    "mlp",
-    "paper_initial_covariance",
-    "row_sums",
-    "softmax_moments",
-    "titsias_covariance",
-    "train",
-    "trained_covariance",
-    "wasserstein",
-    "wasserstein_covariance",
-    "wasserstein_squared",
-    "wasserstein_squared_two_sample",
-]
+
+def __getattr__(name: str) -> Any:
+    """A module or a public name, on first use: torch takes seconds to import, and `gwi --help` does without it."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    if not name.startswith("_") and find_spec(f"gwi.{name}") is not None:
+        return import_module(f"gwi.{name}")
+    if not name.startswith("_") or name == "__all__":
+        public = import_module("gwi.public")
+        if name == "__all__" or name in public.__all__:
+            return getattr(public, name)
+    raise AttributeError(f"module 'gwi' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__getattr__("__all__")])

@@ -52,6 +52,8 @@ MATCHING_ROWS = 10_000
 COVARIANCE_TOLERANCE, ROUGH_TOLERANCE = 1e-4, 1e-3
 # Rows held at a time.
 CHUNK_SIZE = 4096
+# A length-scale for each column up to so many columns; beyond, one for all.
+MOST_LENGTHSCALES = 500
 
 
 def named_kernel(name: str | Kernel, num_features: int, *, ard: bool = True) -> Kernel:
@@ -67,6 +69,13 @@ def named_kernel(name: str | Kernel, num_features: int, *, ard: bool = True) -> 
     if name not in shapes:
         raise ValueError(f'kernel is "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {name!r}.')
     return default_kernel(num_features, ard=ard, **shapes[name])
+
+
+def row_kernel(kernel: str | Kernel, num_features: int) -> tuple[Kernel, str]:
+    """A kernel on standardised rows by name, or the one given; and a note where it has one length-scale for many columns."""
+    if isinstance(kernel, str) and num_features > MOST_LENGTHSCALES:
+        return named_kernel(kernel, num_features, ard=False), f"{num_features} columns share one length-scale"
+    return named_kernel(kernel, num_features), ""
 
 
 def choose_prior(

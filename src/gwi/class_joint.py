@@ -19,7 +19,7 @@ from gwi.batches import Batches
 from gwi.calibration import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, prior_for
 from gwi.class_fitting import LearnedLogits, TemperingName, temper_classes
 from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
-from gwi.class_tasks import ClassOptions, row_kernel, row_scales
+from gwi.class_tasks import ClassOptions, class_kernel, row_scales
 from gwi.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
 from gwi.joint import JointPosterior, train_jointly
 from gwi.kernels import SparsePosteriorKernel, default_kernel
@@ -139,7 +139,7 @@ def _prior(
         place = torch.cdist(z, x).argmin(1)
         kernel: Kernel = default_kernel(x.shape[1], hyper_priors=False).to(x.device)
         return fit_prior(kernel, z, targets[:, place], objective="marginal", tolerance=EVIDENCE_TOLERANCE), ""
-    kernel, note = row_kernel(options.kernel, x.shape[1])
+    kernel, note = class_kernel(options.kernel, x.shape[1])
     prior = prior_for(kernel.to(x.device), x, targets, weight, z, options.generator)
     logits, _ = dirichlet_targets(y)
     spread = float((logits - logits.mean(1, keepdim=True)).square().mean())

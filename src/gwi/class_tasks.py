@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi.batches import Batches, Reservoir
-from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, named_kernel
+from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
 from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
 from gwi.class_model import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.features import NetworkFeatures
@@ -33,8 +33,6 @@ from gwi.scaling import Array, OriginalRowsMean, Scales
 NUM_FOLDS = 5
 # Numbers in all factors F_j together: with M inducing points and J classes, J M² of them.
 MOST_FACTOR_NUMBERS = 4e7
-# A length-scale for each column up to so many columns; beyond, one for all.
-MOST_LENGTHSCALES = 500
 # Inducing points on a network's features, and rows that stand for all when covariances are found.
 FEATURE_INDUCING = 300
 MOST_ROWS = 50_000
@@ -102,14 +100,12 @@ def row_scales(x: Array, weight: Array, num_classes: int, shape: tuple[int, ...]
     return replace(scales, y_centre=np.zeros(num_classes), y_scale=np.ones(num_classes))
 
 
-def row_kernel(kernel: str | Kernel, num_features: int) -> tuple[Kernel, str]:
+def class_kernel(kernel: str | Kernel, num_features: int) -> tuple[Kernel, str]:
     """A kernel on standardised rows by name, or the one given; and a note where it has one length-scale for many columns."""
     name = "rbf" if isinstance(kernel, str) and kernel == "auto" else kernel
     if isinstance(name, FeatureKernel) or (isinstance(name, str) and name == "features"):
         raise ValueError('A kernel on features needs a frozen network: mean=module, freeze_mean=True; or use kernel="rbf".')
-    if isinstance(name, str) and num_features > MOST_LENGTHSCALES:
-        return named_kernel(name, num_features, ard=False), f"{num_features} columns share one length-scale"
-    return named_kernel(name, num_features), ""
+    return row_kernel(name, num_features)
 
 
 def stacked_logits(
@@ -135,7 +131,7 @@ def stacked_logits(
         y_judge = indicators(validation[1], num_classes, options.device)
         judge_weight = torch.ones_like(y_judge[0])
     options.report("prior", 0.0)
-    kernel, note = row_kernel(options.kernel, X.shape[1])
+    kernel, note = class_kernel(options.kernel, X.shape[1])
     standardised = replace(task, y=standardised_indicators(y, w))
     method: Method = "kmeans" if options.inducing_points == "auto" else options.inducing_points
     num_inducing = options.num_inducing
@@ -170,7 +166,7 @@ def frozen_logits(
         embedding = StandardRows(row_scales(flat, np.ones(len(flat)), num_classes, shape), shape)
         capacity = int(min(MOST_ROWS, max(1000, MOST_PIXELS / flat.shape[1])))
         mean: nn.Module = OriginalRowsMean(ModuleMean(copy.deepcopy(network).eval()), embedding.scales, shape)
-        kernel, note = row_kernel(options.kernel, flat.shape[1])
+        kernel, note = class_kernel(options.kernel, flat.shape[1])
     else:
         features.to(options.device).fit(sample.to(options.device))
         embedding, capacity, mean = LogitsAndFeatures(features, shape), MOST_ROWS, FirstColumns(num_classes)

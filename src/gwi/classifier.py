@@ -369,6 +369,9 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
         """
+        return write_atomically(path, to_bytes(*self._encoded()))
+
+    def _encoded(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         check_is_fitted(self, "model_")
         model, tensors = encode_classes(self.model_)
         names = getattr(self, "feature_names_in_", None)
@@ -380,4 +383,4 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             "summary": encode_class_summary(self.summary_),
             "model": model,
         }
-        return write_atomically(path, to_bytes(document, tensors))
+        return document, tensors

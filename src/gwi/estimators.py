@@ -20,7 +20,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from gwi.calibration import CovarianceName, NoiseName, named_kernel
+from gwi.calibration import CovarianceName, NoiseName, row_kernel
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
 from gwi.findings import warn_if_severe
@@ -49,7 +49,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         mean: ``"auto"`` stacks several; ``"svgp"``, ``"svgp-all"``, ``"network"``, ``"svgp+network"``, a module, a scikit-learn
             regressor, a callable, or a list of these.
         freeze_mean: take a module as it is; `fit` then needs ``validation``.
-        kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"``, or a GPyTorch kernel for standardised rows.
+        kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"``, or a GPyTorch kernel for standardised rows. Named ones have a
+            length-scale for each column, above 500 columns one for all.
         kernel_fit: the kernel of the covariance is fitted to the ``"targets"``, or to the mean's ``"residuals"`` on unseen rows.
         num_inducing: M; ``"auto"`` takes every row when they are few.
         inducing_points: how Z is chosen, or Z itself in the units of the rows.
@@ -72,6 +73,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         model_: all that predicts.
         summary_: what was chosen.
     """
+
+    _note: str
 
     def __init__(
         self,
@@ -142,12 +145,15 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             if self.preset is not None:
                 self._fit_preset(task, validation, start)
             else:
+                means = self._means(X)
+                kernel, note = row_kernel(self.kernel, X.shape[1])
+                self._note = "; ".join(filter(None, (self._note, note)))
                 self._learned = learn_means(
                     task,
                     y_judge,
                     judge_weight,
-                    self._means(X),
-                    named_kernel(self.kernel, X.shape[1]).to(self.device),
+                    means,
+                    kernel.to(self.device),
                     num_inducing=self.num_inducing,
                     inducing_points=self._inducing_points(task),
                     freeze=self.freeze_mean,
@@ -351,6 +357,9 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         Raises:
             UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
         """
+        return write_atomically(path, to_bytes(*self._encoded()))
+
+    def _encoded(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_is_fitted(self, "model_")
         model, tensors = encode_model(self.model_)
         names = getattr(self, "feature_names_in_", None)
@@ -363,7 +372,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             "summary": encode_summary(self.summary_),
             "model": model,
         }
-        return write_atomically(path, to_bytes(document, tensors))
+        return document, tensors
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""

@@ -49,8 +49,8 @@ def log_density(z: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array
 def quantile(level: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array, "*N"]:
     """The quantiles of the law with unit variance."""
     if math.isinf(degrees_of_freedom):
-        return norm.ppf(level)
-    return t.ppf(level, degrees_of_freedom) * _scale(degrees_of_freedom)
+        return np.asarray(norm.ppf(level))
+    return np.asarray(t.ppf(level, degrees_of_freedom) * _scale(degrees_of_freedom))
 
 
 def cumulative(z: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array, "*N"]:

@@ -1,0 +1,6 @@
+"""`python -m gwi` is the `gwi` command."""
+
+from gwi.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""The `gwi` command: fit, predict, evaluate, info, demo. Heavy imports wait for the command that needs them.
+
+Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a file, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+
+from gwi.tables import UserError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
+DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="overwrite the output file")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
+
+
+def main() -> None:
+    """The front door."""
+    raise SystemExit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say; the exit code. A user's mistake is one sentence on the error stream."""
+    try:
+        result = app(list(arguments), prog_name="gwi", standalone_mode=False)
+    except UserError as error:
+        return _failed(str(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return _failed("interrupted; no output was written.", 130)
+    except typer.Exit as error:
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of a pipe, such as head, has seen enough; Python would complain once more when it closes the stream.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
+    except Exception as error:
+        # What typer raises for wrong arguments; the class has moved between its versions.
+        if hasattr(error, "format_message"):
+            return _failed(error.format_message(), 2)
+        traceback.print_exc()
+        return _failed("this is a bug in gwi; please report the lines above.", 1)
+    return result if isinstance(result, int) else 0
+
+
+def _failed(sentence: str, code: int) -> int:
+    print(f"gwi: {' '.join(sentence.split())}", file=sys.stderr)
+    return code
+
+
+def _note(sentence: str, quiet: bool) -> None:
+    if not quiet:
+        print(f"note: {sentence}", file=sys.stderr)
+
+
+@contextmanager
+def _noted_warnings(quiet: bool) -> Iterator[None]:
+    """Our own warnings as notes; others, of libraries, are not for users of the command."""
+    from gwi.findings import GWIWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", GWIWarning)
+        yield
+    for text in dict.fromkeys(str(item.message) for item in caught):
+        _note(text, quiet)
+
+
+def _check_output(path: Path, force: bool, *inputs: Path) -> None:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the name of a file.")
+    if not path.parent.is_dir():
+        raise UserError(f"The folder {path.parent} does not exist; create it first.")
+    if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
+        raise UserError(f"{path} is also read; write to another file.")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists; give --force to overwrite it.")
+
+
+def _show(title: str, values: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    grid = Grid(title=title, show_header=False, title_justify="left")
+    for name, value in values.items():
+        shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
+        grid.add_row(name.replace("_", " "), shown)
+    Console(highlight=False, markup=False).print(grid)
+
+
+def _print_json(values: dict[str, Any]) -> None:
+    finite = {k: None if isinstance(v, float) and v - v != 0 else v for k, v in values.items()}
+    print(json.dumps(finite, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _version(shown: bool) -> bool:
+    if shown:
+        from gwi import __version__
+
+        print(f"gwi {__version__}")
+        raise typer.Exit
+    return shown
+
+
+@app.callback()
+def gwi(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False) -> None:
+    """Predictions with honest uncertainty from a table, by Gaussian Wasserstein inference."""
+
+
+@app.command()
+def fit(
+    data: DataFile,
+    target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="where the model goes", show_default=False)],
+    task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
+    mean: Annotated[str, typer.Option(help="auto, svgp, svgp-all, network, svgp+network, linear or boosting")] = "auto",
+    preset: Annotated[str | None, typer.Option(help="paper: the paper's protocol (regression)")] = None,
+    drop: Annotated[str, typer.Option(help="columns to leave out, parted by commas")] = "",
+    max_time: Annotated[float | None, typer.Option(help="seconds to aim for, all fits together (regression)")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
+    holdout: Annotated[float, typer.Option(help="share of the rows held out for the scores; 0 for none")] = 0.2,
+    refit: Annotated[bool, typer.Option(help="fit again to all rows after scoring")] = True,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to a table, score it on rows held out, and write it to a file."""
+    _check_output(output, force, data)
+    if task not in ("auto", "regression", "classification"):
+        raise UserError(f"--task is regression, classification or auto; got {task!r}.")
+    if preset not in (None, "paper"):
+        raise UserError(f"--preset is paper, or left out; got {preset!r}.")
+    if not 0 <= holdout <= 0.9:
+        raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
+    if max_time is not None and not 0 < max_time < float("inf"):
+        raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
+    from gwi.tables import read_table
+    from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
+
+    everything = read_table(data)
+    chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
+    table, y = target_of(everything, target, chosen)
+    if len(table) < len(everything):
+        _note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
+    if chosen == "classification" and max_time is not None:
+        _note("--max-time is for regression; it is not used.", quiet)
+    training, held = split(y, holdout, chosen, seed)
+    is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
+    num_fits = 2 if is_scored and refit else 1
+    choices = Choices(
+        mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet
+    )
+    leave_out = [name.strip() for name in drop.split(",") if name.strip()]
+    scores: dict[str, float] = {}
+    with _noted_warnings(quiet):
+        if is_scored:
+            tool = fit_tool(table[training], y[training], target, chosen, leave_out, choices)
+            scores = all_scores(tool, [judge(tool, table[held])])
+        if not is_scored or refit:
+            tool = fit_tool(table, y, target, chosen, leave_out, choices)
+    tool = replace(tool, scores={name: value for name, value in scores.items() if value - value == 0})
+    for name, reason in tool.columns.dropped:
+        _note(f"column {name!r} is not used: it {reason}.", quiet)
+    tool.save(output)
+    if as_json:
+        _print_json(_description(tool, output))
+    else:
+        if scores:
+            _show(f"Scores on {len(held)} rows held out", scores)
+        print(f"{chosen.capitalize()} of {target!r} from {len(tool.columns.columns)} columns, {len(table)} rows: {output}")
+
+
+@app.command()
+def predict(
+    model: ModelFile,
+    data: DataFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV, .gz or Parquet by its name; - for the output stream")],
+    coverage: Annotated[float, typer.Option(help="probability that the interval holds the target")] = 0.95,
+    keep: Annotated[str, typer.Option(help="columns to copy, parted by commas; unused, all or none")] = "unused",
+    chunk_size: Annotated[int, typer.Option(min=1, help="rows held at a time")] = 20_000,
+    excel_safe: Annotated[
+        bool, typer.Option("--excel-safe", help="escape text that a spreadsheet would take for a formula")
+    ] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict each row of a table: prediction, spread and interval, or probabilities; and how far it is from known rows."""
+    if not 0 < coverage < 1:
+        raise UserError(f"--coverage lies strictly between 0 and 1; got {coverage:g}.")
+    to_stream = str(output) == "-"
+    if not to_stream:
+        _check_output(output, force, model, data)
+    from gwi.outputs import Writer, kept_names
+    from gwi.progress import progress
+    from gwi.tables import open_table, read_parts
+    from gwi.tool import load_tool, predictions
+
+    tool, source = load_tool(model), open_table(data)
+    kept = kept_names(keep, source.header, [column.name for column in tool.columns.columns], data)
+    extra = [name for name in source.header if name not in kept and all(name != c.name for c in tool.columns.columns)]
+    if extra:
+        _note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
+    beside = output.with_name(f".{output.name}.{secrets.token_hex(8)}")
+    try:
+        with Writer(None if to_stream else beside, output.suffixes, excel_safe) as writer, progress(not quiet) as report:
+            for table, share in read_parts(source, chunk_size):
+                writer.write(table, kept, predictions(tool, table, coverage))
+                report("rows", share)
+        if not to_stream:
+            beside.replace(output)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@app.command()
+def evaluate(
+    model: ModelFile,
+    data: DataFile,
+    chunk_size: Annotated[int, typer.Option(min=1, help="rows held at a time")] = 20_000,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Score a model on a table that has the target."""
+    from gwi.progress import progress
+    from gwi.tables import open_table, read_parts
+    from gwi.tool import all_scores, judge, load_tool
+
+    tool, source = load_tool(model), open_table(data)
+    parts = []
+    with progress(not quiet) as report:
+        for table, share in read_parts(source, chunk_size):
+            parts.append(judge(tool, table))
+            report("rows", share)
+    scores = all_scores(tool, parts)
+    if as_json:
+        _print_json(scores)
+    else:
+        _show(f"{model} on {data}", scores)
+
+
+def _description(tool: Any, path: Path) -> dict[str, Any]:
+    columns = tool.columns
+    found = {
+        "file": str(path),
+        "task": tool.task,
+        "target": columns.target,
+        "rows": tool.estimator.summary_.num_rows,
+        "columns": {column.name: column.kind for column in columns.columns},
+        "inputs": list(columns.features),
+        "not_used": dict(columns.dropped),
+        "held_out_scores": tool.scores,
+        "summary": str(tool.estimator.summary_),
+    }
+    return found | ({"classes": tool.estimator.classes_.tolist()} if tool.task == "classification" else {})
+
+
+@app.command()
+def info(model: ModelFile, as_json: Json = False) -> None:
+    """Say what a model file holds."""
+    from gwi.tool import load_tool
+
+    found = _description(load_tool(model), model)
+    if as_json:
+        _print_json(found)
+        return
+    shown = {name: found[name] for name in ("task", "target")}
+    shown["columns"] = "\n".join(f"{name}: {kind}" for name, kind in list(found["columns"].items())[:40])
+    if found["not_used"]:
+        shown["not used"] = "\n".join(f"{name}: it {reason}" for name, reason in list(found["not_used"].items())[:20])
+    shown["inputs"] = len(found["inputs"])
+    shown |= {"classes": ", ".join(found["classes"])} if "classes" in found else {}
+    shown |= {f"held-out {name}": value for name, value in found["held_out_scores"].items() if name != "rows"}
+    _show(str(model), {**shown, "fit": found["summary"]})
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="where the picture goes")] = Path("demo.png"),
+    force: Force = False,
+) -> None:
+    """Train a network with a covariance on one-dimensional data with a gap, and draw it."""
+    _check_output(output, force)
+    from gwi.demo import run as run_demo
+
+    run_demo(output)

@@ -1,0 +1,278 @@
+"""From the columns of a table to numbers, learned from one table and the same for every later one.
+
+| column | becomes |
+| --- | --- |
+| numbers | themselves |
+| text with up to 20 values | one column a value, 1 or 0; a value not seen before is 0 in all of them |
+| text with more values | the share of the training rows with that value; 0 if not seen before |
+| dates | year, month, day, weekday, hour, seconds since 1970 |
+| missing cells | the median, and a column that says so if there were some in training |
+
+Left out, with a reason: columns with one value, without values, of row numbers, and text that differs in most rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from gwi.cells import (
+    ISO_DATE,
+    MARKED_NUMBER,
+    OTHER_DATE,
+    cast_numbers,
+    checked,
+    date_parts,
+    matches,
+    number_pattern,
+    numbers,
+    share_of,
+    texts,
+)
+from gwi.scaling import Array
+from gwi.tables import Table, UserError
+
+# Text with up to so many values gets one column a value.
+MOST_CATEGORIES = 20
+DATE_PARTS = ("year", "month", "day", "weekday", "hour", "seconds since 1970")
+
+Kind = Literal["number", "categories", "frequency", "date"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column becomes numbers.
+
+    Attributes:
+        name: in the table.
+        kind: what it holds.
+        kept: which of its numbers are kept, places in `all_features`; the others were the same in all training rows.
+        fill: what stands for missing ones, one number for each kept.
+        values: of text.
+        shares: of the training rows, of each value of text with many.
+    """
+
+    name: str
+    kind: Kind
+    kept: tuple[int, ...]
+    fill: tuple[float, ...]
+    values: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
+
+    @property
+    def all_features(self) -> tuple[str, ...]:
+        """The names of its numbers; the last says whether the cell was missing."""
+        own: dict[str, tuple[str, ...]] = {
+            "number": (self.name,),
+            "categories": tuple(f"{self.name} = {value}" for value in self.values),
+            "frequency": (f"share of {self.name}",),
+            "date": tuple(f"{part} of {self.name}" for part in DATE_PARTS),
+        }
+        return (*own[self.kind], f"{self.name} is missing")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a table becomes numbers.
+
+    Attributes:
+        target: the column to predict.
+        columns: those that are used.
+        dropped: those that are not, each with the reason.
+    """
+
+    target: str
+    columns: tuple[Column, ...]
+    dropped: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def fit(table: Table, target: str, leave_out: Sequence[str] = ()) -> Columns:
+        """Learn from training rows what each column is.
+
+        Raises:
+            UserError: naming a place that is neither number, text nor date, or when no column is left.
+        """
+        for name in (target, *leave_out):
+            if name not in table.names:
+                raise UserError(f"{table.source.path} has no column {name!r}; it has {_some(table.names)}.")
+        columns: list[Column] = []
+        dropped = [(name, "is left out, as you asked") for name in table.names if name in leave_out and name != target]
+        for name in table.names:
+            if name != target and name not in leave_out:
+                found = _learned(table, name)
+                if isinstance(found, Column):
+                    columns.append(found)
+                else:
+                    dropped.append((name, found))
+        if not columns:
+            why = "; ".join(f"{name!r} {reason}" for name, reason in dropped[:3])
+            raise UserError(
+                f"{table.source.path} has no column to predict {target!r} from{': ' + why if why else ''} "
+                "(columns are parted by comma, semicolon, tab or bar)."
+            )
+        return Columns(target, tuple(columns), tuple(dropped))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the numbers, in the order of `transform`."""
+        return tuple(column.all_features[i] for column in self.columns for i in column.kept)
+
+    def missing_from(self, names: Sequence[str]) -> list[str]:
+        """The columns that a table with these names lacks."""
+        return [column.name for column in self.columns if column.name not in names]
+
+    def transform(self, table: Table) -> Float[Array, "N F"]:
+        """The numbers of each row.
+
+        Raises:
+            UserError: when columns are missing, or naming a cell that is not what its column held in training.
+        """
+        missing = self.missing_from(table.names)
+        if missing:
+            raise UserError(
+                f"{table.source.path} lacks {len(missing)} of the {len(self.columns)} columns of the model: {_some(missing)}."
+            )
+        result = np.empty((len(table), len(self.features)))
+        start = 0
+        for column in self.columns:
+            values = _features(column, table)[:, column.kept]
+            result[:, start : start + len(column.kept)] = np.where(np.isnan(values), np.array(column.fill), values)
+            start += len(column.kept)
+        return result
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain lists, numbers and text."""
+        columns = [{k: list(v) if isinstance(v, tuple) else v for k, v in vars(column).items()} for column in self.columns]
+        return {"target": self.target, "columns": columns, "dropped": [list(pair) for pair in self.dropped]}
+
+    @staticmethod
+    def from_json(node: Any) -> Columns:
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError: when it is something else.
+        """
+        try:
+            columns = tuple(_column_from_json(part) for part in node["columns"])
+            dropped = tuple((str(name), str(reason)) for name, reason in node["dropped"])
+            found = Columns(str(node["target"]), columns, dropped)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"The description of the columns is none ({type(error).__name__}: {error}).") from error
+        if not columns or len({column.name for column in columns}) < len(columns):
+            raise ValueError("The description of the columns has none, or one of them twice.")
+        return found
+
+
+def _column_from_json(part: Any) -> Column:
+    if part["kind"] not in get_args(Kind):
+        raise ValueError(f"A column is of the unknown kind {str(part['kind'])[:20]!r}.")
+    column = Column(
+        str(part["name"]),
+        part["kind"],
+        tuple(int(place) for place in part["kept"]),
+        tuple(float(number) for number in part["fill"]),
+        tuple(str(value) for value in part["values"]),
+        tuple(float(share) for share in part["shares"]),
+    )
+    fits = all(0 <= place < len(column.all_features) for place in column.kept) and len(column.fill) == len(column.kept)
+    fits &= len(column.shares) == (len(column.values) if column.kind == "frequency" else 0)
+    if not fits or not all(map(math.isfinite, column.fill + column.shares)):
+        raise ValueError(f"The description of column {column.name!r} does not fit together.")
+    return column
+
+
+def _learned(table: Table, name: str) -> Column | str:
+    """What a column is, or why it is of no use."""
+    kind, values, shares = _kind(table, name)
+    if kind == "none":
+        return "has no values"
+    if kind == "id":
+        return "is text that differs in most rows, like a name or a number plate"
+    column = Column(name, kind, (), (), values, shares)
+    features = _features(column, table)
+    kept = tuple(i for i, part in enumerate(features.T) if len(np.unique(part[~np.isnan(part)])) > 1)
+    if not kept:
+        return "has the same value in every row"
+    if kind == "number" and len(table) > 2 and features[0, 0] in (0, 1) and (np.diff(features[:, 0]) == 1).all():
+        return "counts the rows"
+    fill = tuple(float(np.nanmedian(features[:, i])) for i in kept)
+    return Column(name, kind, kept, fill, values, shares)
+
+
+def _kind(table: Table, name: str) -> tuple[Any, tuple[str, ...], tuple[float, ...]]:
+    """Kind, values and shares of a column; the kind may be "none" or "id" too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    raw = checked(table, name)
+    if pa.types.is_floating(raw.type):
+        return ("number" if raw.null_count < len(raw) else "none"), (), ()
+    if pa.types.is_timestamp(raw.type):
+        return ("date" if raw.null_count < len(raw) else "none"), (), ()
+    present = raw.drop_null()
+    if not len(present):
+        return "none", (), ()
+    if cast_numbers(table, present) is not None:
+        return "number", (), ()
+    counted = pc.value_counts(present)
+    order = sorted(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
+    repeats = len(order) <= MOST_CATEGORIES and 3 * len(order) <= len(present)
+    if not repeats:
+        _refuse_nearly(table, name, raw, number_pattern(table), "is no number, as most others in the column are")
+    if share_of(present, ISO_DATE) == 1.0:
+        return "date", (), ()
+    if not repeats:
+        _refuse_nearly(table, name, raw, ISO_DATE, "is no date like 2024-12-31, as most others in the column are")
+    for pattern, remedy in (
+        (OTHER_DATE, "is a date whose order of day and month is not clear; write it as 2024-12-31"),
+        (MARKED_NUMBER, "is a number with a unit or with marks between its digits; write it plainly, as 1234.5"),
+    ):
+        if share_of(present, pattern) >= 0.5:
+            row = int(np.argmax(matches(raw, pattern)))
+            raise UserError(f"{table.place(row, name)}: {raw[row].as_py()!r} {remedy}, or leave the column out (--drop).")
+    if len(order) > len(present) / 2 and len(order) > 2:
+        return "id", (), ()
+    values = tuple(value for value, _ in order)
+    if len(order) <= MOST_CATEGORIES:
+        return "categories", values, ()
+    return "frequency", values, tuple(count / len(raw) for _, count in order)
+
+
+def _refuse_nearly(table: Table, name: str, raw: Any, pattern: str, what: str) -> None:
+    found = matches(raw, pattern)
+    present = np.asarray(raw.is_valid())
+    if 0.5 <= found.sum() / present.sum() < 1:
+        row = int(np.argmax(present & ~found))
+        raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} {what}; mend it, or leave the column out (--drop).")
+
+
+def _features(column: Column, table: Table) -> Float[Array, "N F"]:
+    """All numbers of a column, NaN where it is missing, and a last one that says so."""
+    if column.kind == "number":
+        own = numbers(table, column.name)[:, None]
+        missing = np.isnan(own[:, 0])
+    elif column.kind == "date":
+        own = date_parts(table, column.name)
+        missing = np.isnan(own[:, 0])
+    else:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        text = texts(table, column.name)
+        place = np.asarray(pc.index_in(text, value_set=pa.array(column.values, pa.string())).fill_null(-1))
+        missing = ~np.asarray(text.is_valid())
+        if column.kind == "categories":
+            own = (place[:, None] == np.arange(len(column.values))).astype(np.float64)
+        else:
+            own = np.append(np.array(column.shares), 0.0)[place][:, None]
+    return np.column_stack([own, missing.astype(np.float64)])
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:8]))
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

@@ -1,0 +1,111 @@
+"""Tables of predictions, written some rows at a time: CSV, gzip or Parquet; numbers with all digits that they need."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gwi.tables import Table, UserError
+
+# What makes a spreadsheet take a cell for a formula; a number may begin so.
+_FORMULA, _NUMBER = re.compile(r"[=+\-−@\t\r]"), re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
+
+
+def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path) -> list[str]:
+    """The columns to copy, in the order of the file.
+
+    Raises:
+        UserError: naming one that the file does not have.
+    """
+    if keep in ("all", "none", "unused"):
+        return [name for name in header if keep == "all" or (keep == "unused" and name not in used)]
+    wanted = [name.strip() for name in keep.split(",")]
+    for name in wanted:
+        if name not in header:
+            raise UserError(f"{path} has no column {name!r} to keep; it has {', '.join(map(repr, header[:8]))}.")
+    return [name for name in header if name in wanted]
+
+
+def excel_safe(cell: Any) -> Any:
+    """The cell, with an apostrophe before text that a spreadsheet would take for a formula."""
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+class Writer:
+    """Writes parts of one table.
+
+    Args:
+        path: of the file; None for the output stream.
+        suffixes: of the name that the file will have, which say its kind.
+        excel_safe: whether text cells are escaped.
+    """
+
+    def __init__(self, path: Path | None, suffixes: Sequence[str], excel_safe: bool):
+        self._path = path
+        self._is_parquet = path is not None and bool(suffixes) and suffixes[-1] in (".parquet", ".pq")
+        self._is_gzip = path is not None and bool(suffixes) and suffixes[-1] == ".gz"
+        self._delimiter = "\t" if ".tsv" in suffixes else ","
+        self._excel_safe = excel_safe
+        self._begun = False
+        self._file: BinaryIO | gzip.GzipFile | None = None
+        self._parquet: Any = None
+
+    def __enter__(self) -> Writer:
+        if self._path is not None and not self._is_parquet:
+            self._file = gzip.GzipFile(self._path, "xb", mtime=0) if self._is_gzip else self._path.open("xb")
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for open_file in (self._parquet, self._file):
+            if open_file is not None:
+                open_file.close()
+
+    def write(self, table: Table, kept: Sequence[str], found: dict[str, Any]) -> None:
+        """Rows of the file that was read, and what was found for them."""
+        # A column that is copied steps aside for one of ours.
+        columns = {_free_name(name, found, kept): table.column(name) for name in kept}
+        if self._is_parquet:
+            self._write_parquet(columns | found)
+            return
+        cells = [column.to_pylist() for column in columns.values()] + [values.tolist() for values in found.values()]
+        names = [*columns, *found]
+        if self._excel_safe:
+            names, cells = [excel_safe(name) for name in names], [[excel_safe(cell) for cell in column] for column in cells]
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\n")
+        if not self._begun:
+            writer.writerow(names)
+        writer.writerows(zip(*cells, strict=True))
+        self._begun = True
+        if self._file is not None:
+            self._file.write(text.getvalue().encode())
+        else:
+            sys.stdout.write(text.getvalue())
+            sys.stdout.flush()
+
+    def _write_parquet(self, columns: dict[str, Any]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        part = pa.table(
+            {name: pa.array(v) if not isinstance(v, pa.Array | pa.ChunkedArray) else v for name, v in columns.items()}
+        )
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(self._path, part.schema)
+        self._parquet.write_table(part)
+
+
+def _free_name(name: str, found: dict[str, Any], kept: Sequence[str]) -> str:
+    while name in found:
+        name += "_input"
+        if name in kept:
+            name += "_"
+    return name

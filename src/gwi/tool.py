@@ -1,0 +1,280 @@
+"""What the command does, without its printing: fit a model to a table, keep both in one file, predict and score new tables."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gwi.cells import numbers, texts
+from gwi.classification_metrics import score_classes
+from gwi.classifier import GWIClassifier
+from gwi.columns import Columns
+from gwi.estimators import GWIRegressor
+from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
+from gwi.metrics import Law, score
+from gwi.persistence import from_content
+from gwi.scaling import Array
+from gwi.tables import Table, UserError
+
+TaskName = Literal["regression", "classification"]
+# A target of whole numbers is taken for classes when it has no more values than this, each of them so often on average.
+MOST_CLASSES, ROWS_A_CLASS = 20, 5
+FEWEST_ROWS = 5
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How to fit.
+
+    Attributes:
+        mean: a name in `mean_of`.
+        preset: of the estimator.
+        max_time: seconds to aim for; regression only.
+        seed: of everything random.
+        verbose: whether progress is shown.
+    """
+
+    mean: str = "auto"
+    preset: Literal["paper"] | None = None
+    max_time: float | None = None
+    seed: int = 0
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A fitted estimator and how a table becomes its rows.
+
+    Attributes:
+        estimator: on the numbers of `columns`.
+        columns: from a table to numbers.
+        scores: on rows held out, from a fit without them.
+    """
+
+    estimator: GWIRegressor | GWIClassifier
+    columns: Columns
+    scores: dict[str, float]
+
+    @property
+    def task(self) -> TaskName:
+        """What is predicted."""
+        return "classification" if isinstance(self.estimator, GWIClassifier) else "regression"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write one file; `load_tool` reads it, and `gwi.load` reads the estimator out of it."""
+        document, tensors = self.estimator._encoded()
+        document["table"] = {"columns": self.columns.to_json(), "scores": self.scores}
+        return write_atomically(path, to_bytes(document, tensors))
+
+
+def load_tool(path: Path) -> Tool:
+    """What `Tool.save` wrote.
+
+    Raises:
+        UserError: when the file is something else, or damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    try:
+        document, _ = from_bytes(data, str(path))
+        if "table" not in document:
+            raise UserError(f"{path} was saved from Python and does not say how a table becomes its rows; use `gwi fit`.")
+        columns = Columns.from_json(document["table"]["columns"])
+        scores = {str(name): float(value) for name, value in document["table"]["scores"].items()}
+        estimator = from_content(data, str(path))
+    except (ModelFileError, LookupError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(str(error) if isinstance(error, ModelFileError) else f"{path}: {error}") from error
+    if estimator.n_features_in_ != len(columns.features):
+        raise UserError(f"{path}: the model has {estimator.n_features_in_} inputs, its columns give {len(columns.features)}.")
+    return Tool(estimator, columns, scores)
+
+
+def guess_task(table: Table, target: str) -> TaskName:
+    """Classes if the target is text, or whole numbers with few values that come often; else a number."""
+    if target not in table.names:
+        raise UserError(f"{table.source.path} has no column {target!r}; it has {', '.join(map(repr, table.names[:8]))}.")
+    try:
+        values = numbers(table, target)
+    except UserError:
+        present = texts(table, target).drop_null()
+        numeric = sum(text.replace(".", "", 1).lstrip("+-").isdigit() for text in present.to_pylist())
+        # One cell among numbers that is none is a mistake, not a class.
+        if 2 * numeric > len(present):
+            raise
+        return "classification"
+    present = values[~np.isnan(values)]
+    few = len(np.unique(present)) <= min(MOST_CLASSES, len(present) / ROWS_A_CLASS)
+    return "classification" if few and (present == np.round(present)).all() else "regression"
+
+
+def target_of(table: Table, target: str, task: TaskName) -> tuple[Table, NDArray[Any]]:
+    """The rows that have a target, and it: numbers, or labels as text."""
+    if target not in table.names:
+        raise UserError(f"{table.source.path} has no column {target!r}, the target of the model.")
+    if task == "regression":
+        values = numbers(table, target)
+        known = ~np.isnan(values)
+        return table[known], values[known]
+    labels = _labels(table, target)
+    known = np.array([label is not None for label in labels])
+    return table[known], np.array([label for label in labels if label is not None], dtype=str)
+
+
+def _labels(table: Table, target: str) -> list[str | None]:
+    """Labels as text; 1, 1.0 and 01 are one label."""
+    try:
+        values = numbers(table, target)
+    except UserError:
+        return list(texts(table, target).to_pylist())
+    return [None if math.isnan(v) else str(int(v)) if v.is_integer() else repr(float(v)) for v in values.tolist()]
+
+
+def mean_of(name: str, task: TaskName) -> Any:
+    """The `mean` of the estimator by its name on the command line."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.linear_model import RidgeCV
+
+    means: dict[str, dict[str, Any]] = {
+        "regression": {
+            **{each: each for each in ("auto", "svgp", "svgp-all", "network", "svgp+network")},
+            "linear": RidgeCV(alphas=np.logspace(-3, 3, 13)),
+            "boosting": HistGradientBoostingRegressor(random_state=0),
+        },
+        "classification": {
+            **{each: each for each in ("auto", "svgp", "network", "linear")},
+            "boosting": HistGradientBoostingClassifier(random_state=0),
+        },
+    }
+    if name not in means[task]:
+        raise UserError(f"--mean {name} is not known for {task}; choose from {', '.join(means[task])}.")
+    return means[task][name]
+
+
+def split(y: NDArray[Any], share: float, task: TaskName, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to fit and rows held out; of each class the same share, so that none is held out whole."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    groups = [order] if task == "regression" else [order[y[order] == label] for label in np.unique(y)]
+    held = np.concatenate([group[: int(share * len(group))] for group in groups])
+    return np.setdiff1d(order, held), np.sort(held)
+
+
+def fit_tool(table: Table, y: NDArray[Any], target: str, task: TaskName, drop: Sequence[str], choices: Choices) -> Tool:
+    """Fit columns and estimator to all rows given.
+
+    Raises:
+        UserError: when there are too few rows, the target does not vary, or the choices do not fit.
+    """
+    path = table.source.path
+    if len(y) < FEWEST_ROWS:
+        raise UserError(f"{path} has {len(y)} row{'s' * (len(y) != 1)} with a target; a fit needs at least {FEWEST_ROWS}.")
+    different = np.unique(y)
+    if len(different) == 1:
+        raise UserError(f"{path}, column {target!r}: the target is {different[0]} in every row; there is nothing to learn.")
+    columns = Columns.fit(table, target, drop)
+    if task == "classification" and 2 * len(different) > len(y):
+        raise UserError(
+            f"{path}, column {target!r}: {len(different)} different labels in {len(y)} rows are too many to learn "
+            "(for numbers: --task regression)."
+        )
+    estimator: GWIRegressor | GWIClassifier
+    mean = mean_of(choices.mean, task)
+    common: dict[str, Any] = {"preset": choices.preset, "random_state": choices.seed, "verbose": 0}
+    if task == "classification":
+        if choices.preset is not None:
+            raise UserError("--preset paper is for regression; its classifier needs a network of your own, from Python.")
+        estimator = GWIClassifier(mean, **common)
+    else:
+        estimator = GWIRegressor(mean, max_time=choices.max_time, **common)
+    try:
+        _with_progress(estimator, columns.transform(table), y, choices.verbose)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+    return Tool(estimator, columns, {})
+
+
+def _with_progress(estimator: GWIRegressor | GWIClassifier, X: Array, y: NDArray[Any], verbose: bool) -> None:
+    """Fit; the estimator's own bars go to the error stream, its summary is printed by the command."""
+    import contextlib
+    import io
+
+    if not verbose:
+        estimator.fit(X, y)
+        return
+    estimator.set_params(verbose=1)
+    with contextlib.redirect_stdout(io.StringIO()):
+        estimator.fit(X, y)
+    estimator.set_params(verbose=0)
+
+
+def predictions(tool: Tool, table: Table, coverage: float = 0.95) -> dict[str, Any]:
+    """Columns of predictions for each row, by name."""
+    X = tool.columns.transform(table)
+    model = tool.estimator
+    if isinstance(model, GWIClassifier):
+        probabilities = model.predict_proba(X)
+        found: dict[str, Any] = {"prediction": model.classes_[probabilities.argmax(1)]}
+        found |= {f"probability_{label}": probabilities[:, j] for j, label in enumerate(model.classes_)}
+    else:
+        mean, std = model.predict(X, return_std=True)
+        lower, upper = model.predict_interval(X, coverage).T
+        found = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
+    return found | {"ood_score": model.ood_score(X)}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What scores are computed from, for some rows: a mean and a standard deviation, or probabilities; and the target."""
+
+    first: Array
+    std: Array | None
+    y: NDArray[Any]
+
+
+def judge(tool: Tool, table: Table) -> Judged:
+    """Predictions at the rows of the table that have a target.
+
+    Raises:
+        UserError: naming a label that the model does not know.
+    """
+    known, y = target_of(table, tool.columns.target, tool.task)
+    if len(y) == 0:
+        num_columns = len(tool.estimator.classes_) if isinstance(tool.estimator, GWIClassifier) else 0
+        return Judged(np.empty((0, num_columns) if num_columns else 0), None if num_columns else np.empty(0), y)
+    X = tool.columns.transform(known)
+    if isinstance(tool.estimator, GWIClassifier):
+        classes = tool.estimator.classes_.tolist()
+        strange = [i for i, label in enumerate(y.tolist()) if label not in classes]
+        if strange:
+            place = known.place(strange[0], tool.columns.target)
+            raise UserError(f"{place}: the model has no class {str(y[strange[0]])!r}; it has {', '.join(classes[:8])}.")
+        places = np.array([classes.index(label) for label in y.tolist()], dtype=np.int64)
+        return Judged(tool.estimator.predict_proba(X), None, places)
+    mean, std = tool.estimator.predict(X, return_std=True)
+    return Judged(mean, std, y)
+
+
+def all_scores(tool: Tool, parts: Sequence[Judged]) -> dict[str, float]:
+    """Every score of all parts together.
+
+    Raises:
+        UserError: when no row has a target.
+    """
+    first, y = np.concatenate([part.first for part in parts]), np.concatenate([part.y for part in parts])
+    if len(y) == 0:
+        raise UserError(f"No row has a value of {tool.columns.target!r}; there is nothing to score.")
+    count = {"rows": float(len(y))}
+    if isinstance(tool.estimator, GWIClassifier):
+        return count | asdict(score_classes(first, y))
+    std = np.concatenate([part.std for part in parts if part.std is not None])
+    law = Law(first[None], std[None], float(tool.estimator.model_.degrees_of_freedom[0]))
+    found = asdict(score(law, y))
+    return count | {"nll": found.pop("nll"), "rmse": found.pop("rmse"), "mae": float(np.abs(y - first).mean())} | found

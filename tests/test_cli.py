@@ -1,0 +1,249 @@
+"""The command gives what the Python interface gives, and a mistake is one sentence with exit code 2."""
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import gwi
+from gwi import cli
+from gwi.columns import Columns
+from gwi.outputs import excel_safe
+from gwi.tables import read_table
+
+
+def rows(count, seed):
+    rng = np.random.default_rng(seed)
+    for i in range(count):
+        x, town = rng.normal(), rng.choice(["Ulm", "Bonn"])
+        y = 2 * x + (town == "Ulm") + 0.1 * rng.normal()
+        yield {"id": f"n{i}", "x": repr(float(x)), "town": town, "y": repr(float(y)), "class": "high" if y > 0 else "low"}
+
+
+def write(path, records, delimiter=","):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(records[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(records)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables, a regression and a classification."""
+    path = tmp_path_factory.mktemp("cli")
+    write(path / "train.csv", list(rows(40, 0)))
+    write(path / "new.csv", list(rows(12, 1)))
+    common = ["--mean", "linear", "--quiet", "--json"]
+    assert cli.run(["fit", f"{path}/train.csv", "-t", "y", "-o", f"{path}/y.gwi", "--drop", "class", *common]) == 0
+    assert (
+        cli.run(["fit", f"{path}/train.csv", "-t", "class", "-o", f"{path}/class.gwi", "--drop", "y", "--holdout", "0", *common])
+        == 0
+    )
+    return path
+
+
+def predicted(capsys, *arguments):
+    capsys.readouterr()
+    assert cli.run(["predict", *map(str, arguments), "-o", "-", "--quiet"]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def mistake(capsys, *arguments):
+    capsys.readouterr()
+    assert cli.run([str(a) for a in arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("gwi: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def test_a_round_trip_through_another_process_is_the_python_interface_to_the_last_bit(folder):
+    command = [
+        sys.executable,
+        "-m",
+        "gwi",
+        "predict",
+        f"{folder}/y.gwi",
+        f"{folder}/new.csv",
+        "-o",
+        f"{folder}/out.csv",
+        "--force",
+    ]
+    subprocess.run(command, check=True, timeout=600, env={"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"})
+    table = read_table(folder / "new.csv")
+    train = read_table(folder / "train.csv")
+    model, X = gwi.load(folder / "y.gwi"), Columns.fit(train, "y", ["class"]).transform(table)
+    mean, std = model.predict(X, return_std=True)
+    expected = np.column_stack([mean, std, model.predict_interval(X), model.ood_score(X)])
+    with (folder / "out.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["id", "y", "class", "prediction", "std", "lower", "upper", "ood_score"]
+    assert [row["id"] for row in found] == [f"n{i}" for i in range(12)]
+    assert [[float(row[c]) for c in list(row)[3:]] for row in found] == expected.tolist()
+
+
+def test_the_chunk_and_the_kind_of_file_do_not_change_the_answer(folder, capsys):
+    whole = predicted(capsys, folder / "y.gwi", folder / "new.csv", "--keep", "none")
+    found = predicted(capsys, folder / "y.gwi", folder / "new.csv", "--keep", "none", "--chunk-size", 5)
+    for row, other in zip(whole, found, strict=True):
+        assert {k: float(v) for k, v in row.items()} == pytest.approx({k: float(v) for k, v in other.items()}, rel=1e-9)
+    semicolons = [{k: v.replace(".", ",") for k, v in record.items()} for record in rows(12, 1)]
+    assert predicted(capsys, folder / "y.gwi", write(folder / "s.csv", semicolons, ";"), "--keep", "none") == whole
+    records = [{"town": r["town"], "x": float(r["x"])} for r in rows(12, 1)]
+    pq.write_table(pa.Table.from_pylist(records), folder / "new.parquet")
+    assert predicted(capsys, folder / "y.gwi", folder / "new.parquet") == whole
+    for name in ("out.parquet", "out.csv.gz"):
+        assert cli.run(["predict", f"{folder}/y.gwi", f"{folder}/new.csv", "-o", f"{folder}/{name}", "-q", "--keep", "none"]) == 0
+    assert pq.read_table(folder / "out.parquet").to_pylist() == [{k: float(v) for k, v in row.items()} for row in whole]
+    assert list(csv.DictReader(io.StringIO(gzip.decompress((folder / "out.csv.gz").read_bytes()).decode()))) == whole
+
+
+def test_classes_have_probabilities_that_sum_to_one(folder, capsys):
+    found = predicted(capsys, folder / "class.gwi", folder / "new.csv", "--keep", "id")
+    assert list(found[0]) == ["id", "prediction", "probability_high", "probability_low", "ood_score"]
+    for row in found:
+        high, low = float(row["probability_high"]), float(row["probability_low"])
+        assert high + low == pytest.approx(1)
+        assert row["prediction"] == ("high" if high >= low else "low")
+
+
+def test_scores_are_those_of_the_predictions(folder, capsys):
+    capsys.readouterr()
+    assert cli.run(["evaluate", f"{folder}/y.gwi", f"{folder}/new.csv", "--json", "-q", "--chunk-size", "5"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    found = predicted(capsys, folder / "y.gwi", folder / "new.csv")
+    errors = np.array([float(row["y"]) - float(row["prediction"]) for row in found])
+    assert scores["rows"] == 12
+    assert scores["rmse"] == pytest.approx(np.sqrt((errors**2).mean()))
+    assert scores["mae"] == pytest.approx(np.abs(errors).mean())
+    inside = np.mean([float(row["lower"]) <= float(row["y"]) <= float(row["upper"]) for row in found])
+    assert scores["coverage_95"] == inside
+    assert {"nll", "crps", "coverage_90", "width_90", "width_95", "calibration_error"} <= set(scores)
+    assert cli.run(["evaluate", f"{folder}/class.gwi", f"{folder}/new.csv", "-q"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("accuracy", "nll", "brier", "ece"):
+        assert name in shown
+
+
+def test_info_says_what_was_fitted(folder, capsys):
+    capsys.readouterr()
+    assert cli.run(["info", f"{folder}/y.gwi", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["task"], found["target"], found["rows"]) == ("regression", "y", 40)
+    assert found["columns"] == {"x": "number", "town": "categories"}
+    assert set(found["not_used"]) == {"id", "class"}
+    assert found["held_out_scores"]["rows"] == 8
+    assert cli.run(["info", f"{folder}/class.gwi"]) == 0
+    assert "high, low" in capsys.readouterr().out
+
+
+def test_version_and_help_do_not_need_torch(capsys):
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"gwi {gwi.__version__}\n"
+    code = "import sys; from gwi import cli; cli.run(['--help']); assert not {'torch', 'pyarrow', 'sklearn'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, stdout=subprocess.DEVNULL)
+
+
+def test_nothing_is_overwritten_and_an_interrupt_leaves_nothing(folder, tmp_path, capsys, monkeypatch):
+    output = tmp_path / "out.csv"
+    output.write_text("mine")
+    assert "exists; give --force" in mistake(capsys, "predict", folder / "y.gwi", folder / "new.csv", "-o", output)
+    assert "exists; give --force" in mistake(capsys, "fit", folder / "new.csv", "-t", "y", "-o", output)
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gwi.tool.predictions", interrupted)
+    assert cli.run(["predict", f"{folder}/y.gwi", f"{folder}/new.csv", "-o", str(output), "--force", "-q"]) == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+    assert output.read_text() == "mine"
+
+
+def test_a_bug_is_no_mistake_of_the_user(folder, capsys, monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gwi.tool.load_tool", broken)
+    assert cli.run(["info", f"{folder}/y.gwi"]) == 1
+    assert "bug in gwi" in capsys.readouterr().err
+
+
+FITS = {
+    "a target that is not there": ("a,y\n1,2\n3,4\n", ["-t", "z"], "has no column 'z'"),
+    "one row": ("a,y\n1,2\n", ["-t", "y"], "has 1 row with a target"),
+    "a constant target": ("a,y\n" + "".join(f"{i * i},5\n" for i in range(9)), ["-t", "y"], "there is nothing to learn"),
+    "a word in the target": (
+        "a,y\n" + "".join(f"{i * i},{i}.5\n" for i in range(9)) + "4,x\n",
+        ["-t", "y"],
+        "line 11, column 'y': 'x'",
+    ),
+    "a target too large": ("a,y\n1,2\n2,1e400\n5,3\n7,8\n1,9\n", ["-t", "y"], "line 3, column 'y'"),
+    "no other column": ("y\n1\n2\n3\n4\n5\n6\n", ["-t", "y"], "has no column to predict 'y' from"),
+    "labels that never repeat": ("a,y\n" + "".join(f"{i * i},v{i}\n" for i in range(9)), ["-t", "y"], "different labels in"),
+    "text for regression": (
+        "a,y\n1,u\n4,v\n9,u\n2,v\n3,u\n",
+        ["-t", "y", "--task", "regression"],
+        "line 2, column 'y': 'u' is no number",
+    ),
+    "an unknown mean": ("a,y\n" + "".join(f"{i * i},{i}.5\n" for i in range(9)), ["-t", "y", "--mean", "magic"], "--mean magic"),
+    "an unknown task": ("a,y\n1,2\n", ["-t", "y", "--task", "magic"], "--task is"),
+    "a holdout of all": ("a,y\n1,2\n", ["-t", "y", "--holdout", "1"], "--holdout lies"),
+    "no target named": ("a,y\n1,2\n", [], "--target"),
+    "an unknown option": ("a,y\n1,2\n", ["-t", "y", "--magic"], "--magic"),
+}
+
+
+@pytest.mark.parametrize(("text", "options", "said"), FITS.values(), ids=FITS)
+def test_a_mistake_in_a_fit_is_one_sentence(tmp_path, capsys, text, options, said):
+    (tmp_path / "data.csv").write_text(text)
+    assert said in mistake(capsys, "fit", tmp_path / "data.csv", "-o", tmp_path / "m.gwi", *options)
+    assert not (tmp_path / "m.gwi").exists()
+
+
+def test_mistakes_in_later_files_are_one_sentence(folder, tmp_path, capsys):
+    new = tmp_path / "new.csv"
+    for text, said in (
+        ("x\n1\n", "lacks 1 of the 2 columns of the model: 'town'"),
+        ("x,town\n1,Ulm\nq,Ulm\n", "line 3, column 'x': 'q'"),
+    ):
+        new.write_text(text)
+        assert said in mistake(capsys, "predict", folder / "y.gwi", new, "-o", tmp_path / "out.csv", "-q")
+        assert not (tmp_path / "out.csv").exists()
+    new.write_text("x,town,class\n1,Ulm,middle\n")
+    assert "line 2, column 'class': the model has no class 'middle'" in mistake(
+        capsys, "evaluate", folder / "class.gwi", new, "-q"
+    )
+    assert "has no column 'y', the target" in mistake(capsys, "evaluate", folder / "y.gwi", new, "-q")
+    assert "not a gwi model file" in mistake(capsys, "info", new)
+    assert "cannot be read" in mistake(capsys, "info", tmp_path / "none.gwi")
+    damaged = tmp_path / "damaged.gwi"
+    damaged.write_bytes((folder / "y.gwi").read_bytes()[:-8])
+    assert "altered or cut off" in mistake(capsys, "predict", damaged, folder / "new.csv", "-o", "-")
+
+
+def test_columns_with_our_names_step_aside_and_formulas_are_escaped(folder, tmp_path, capsys):
+    new = tmp_path / "new.csv"
+    new.write_text("x,town,prediction,note\n1,Ulm,mine,=1+1\n-2,Ulm,mine,-5\n")
+    found = predicted(capsys, folder / "y.gwi", new, "--excel-safe", "--keep", "all")
+    assert [row["prediction_input"] for row in found] == ["mine", "mine"]
+    assert [row["note"] for row in found] == ["'=1+1", "-5"]
+    assert [excel_safe(cell) for cell in ("@a", "+a", "a=", "-1e5", -1.5)] == ["'@a", "'+a", "a=", "-1e5", -1.5]
+
+
+def test_a_thousand_columns_share_one_length_scale(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(12, 1_000)).round(2)
+    lines = [",".join([f"c{i}" for i in range(1_000)] + ["y"])]
+    lines += [",".join([*map(str, row), str(row[:3].sum())]) for row in values]
+    (tmp_path / "wide.csv").write_text("\n".join(lines))
+    arguments = ["-t", "y", "-o", f"{tmp_path}/m.gwi", "--mean", "svgp", "-q", "--json", "--holdout", "0"]
+    assert cli.run(["fit", f"{tmp_path}/wide.csv", *arguments]) == 0
+    assert "1000 columns share one length-scale" in json.loads(capsys.readouterr().out)["summary"]

@@ -1,0 +1,106 @@
+"""Tables are read whatever their dialect, and where a file is wrong, the sentence names the place."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gwi.tables import UserError, open_table, read_parts, read_table
+
+PLAIN = "a,y\n1,2\n3,4\n"
+RIGHT = {
+    "plain": PLAIN.encode(),
+    "byte order mark": b"\xef\xbb\xbf" + PLAIN.encode(),
+    "utf-16 little end": PLAIN.encode("utf-16"),
+    "utf-16 big end": b"\xfe\xff" + PLAIN.encode("utf-16-be"),
+    "semicolon": PLAIN.replace(",", ";").encode(),
+    "tab": PLAIN.replace(",", "\t").encode(),
+    "bar": PLAIN.replace(",", "|").encode(),
+    "windows lines": PLAIN.replace("\n", "\r\n").encode(),
+    "old mac lines": PLAIN.replace("\n", "\r").encode(),
+    "no last newline": PLAIN.rstrip().encode(),
+    "blank lines": b"\n\na,y\n1,2\n\n3,4\n\n\n",
+    "blanks around names": b" a , y \n1,2\n3,4\n",
+    "quoted": b'"a","y"\n"1","2"\n"3","4"\n',
+    "gzip": gzip.compress(PLAIN.encode()),
+    "gzip of utf-16": gzip.compress(PLAIN.encode("utf-16")),
+}
+WRONG = {
+    "empty": (b"", "is empty"),
+    "blank lines only": (b"\n\r\n", "is empty"),
+    "empty gzip": (gzip.compress(b""), "is empty"),
+    "header only": (b"a,y\n", "no rows"),
+    "header without newline": (b"a,y", "no rows"),
+    "a short row": (b"a,y\n1,2\n3\n", "line 3: 1 cell where the header has 2"),
+    "a long row": (b"a,y\n1,2,3\n", "line 2: 3 cells where the header has 2"),
+    "a short row after a cell of two lines": (b'a,y\n"1\n",2\n3\n', "line 4: 1 cell"),
+    "a short row after blank lines": (b"\n\na,y\n1,2\n3\n", "line 5: 1 cell"),
+    "a quotation without end": (b'a,y\n1,2\n3,"4\n', "line 3: a quotation mark"),
+    "equal names": (b"a,a,y\n1,2,3\n", "line 1: more than one column is called 'a'"),
+    "no name": (b"a,,y\n1,2,3\n", "line 1: column 2 of 3 has no name"),
+    "trailing delimiter": (b"a,y,\n1,2,\n", "column 3 of 3 has no name"),
+    "numbers for names": (b"1,2\n3,4\n", "line 1: numbers stand where the names"),
+    "NUL": (b"a,y\n1,2\n3\0,4\n", "line 3: there is a NUL"),
+    "utf-16 without mark": (PLAIN.encode("utf-16-le"), "line 1: there is a NUL"),
+    "latin 1": ("a,y\nKöln,1\n".encode("latin-1"), "line 2: the text is not UTF-8"),
+    "half of utf-16": (PLAIN.encode("utf-16")[:-1], "is not UTF-16"),
+    "cut gzip": (gzip.compress(PLAIN.encode() * 99)[:-9], "damaged gzip"),
+    "no gzip after its mark": (b"\x1f\x8bnothing", "damaged gzip"),
+    "wrong Parquet footer": (b"PAR1" + b"x" * 40 + b"PAR1", "damaged Parquet"),
+    "cut Parquet": (b"PAR1abc", "damaged Parquet"),
+    "spreadsheet": (b"PK\x03\x04 ...", "spreadsheet"),
+}
+
+
+def written(folder, content, name="data.csv"):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("content", RIGHT.values(), ids=RIGHT)
+def test_every_dialect_gives_the_same_table(tmp_path, content):
+    table = read_table(written(tmp_path, content))
+    assert table.names == ("a", "y")
+    assert table.data.to_pydict() == {"a": ["1", "3"], "y": ["2", "4"]}
+
+
+@pytest.mark.parametrize(("content", "said"), WRONG.values(), ids=WRONG)
+def test_a_wrong_file_is_refused_in_one_sentence_with_its_place(tmp_path, content, said):
+    path = written(tmp_path, content)
+    with pytest.raises(UserError) as caught:
+        read_table(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_a_folder_and_a_false_parquet_are_refused(tmp_path):
+    for path, said in ((tmp_path / "none.csv", "cannot be read"), (tmp_path, "is a folder")):
+        with pytest.raises(UserError, match=said):
+            open_table(path)
+    with pytest.raises(UserError, match="no Parquet file"):
+        open_table(written(tmp_path, PLAIN.encode(), "data.parquet"))
+
+
+def test_decimal_commas_are_told_from_delimiters(tmp_path):
+    assert open_table(written(tmp_path, b"a;y\n1,5;2\n")).decimal == ","
+    assert open_table(written(tmp_path, b"a;y\n1,5;2.5\n")).decimal == "."
+    assert open_table(written(tmp_path, b"a,y\n1,5\n")).decimal == "."
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_parts_are_the_whole(tmp_path, kind):
+    path = tmp_path / f"data.{kind}"
+    if kind == "csv":
+        path.write_text("a,y\n" + "".join(f"{i},{i}\n" for i in range(25)))
+    else:
+        pq.write_table(pa.table({"a": list(range(25)), "y": list(range(25))}), path)
+    parts = list(read_parts(open_table(path), 10))
+    assert [len(table) for table, _ in parts] == [10, 10, 5]
+    assert np.concatenate([table.rows for table, _ in parts]).tolist() == list(range(25))
+    assert [int(v) for table, _ in parts for v in table.column("a").to_pylist()] == list(range(25))
+    where = "line 22" if kind == "csv" else "row 21"
+    assert parts[2][0].place(0, "a") == f"{path}, {where}, column 'a'"
