@@ -91,20 +91,29 @@ def paper(kind: Literal["network", "svgp"]) -> Callable[[Array, Array, int, Budg
     """GWI-net or GWI: SVGP by the protocol of the paper's appendix, with as many steps as the budget takes."""
 
     def fit(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
-        steps = paper_steps(kind, len(x), budget)
-        model = GWIRegressor(mean=kind, preset="paper", max_steps=steps, random_state=seed).fit(x, y)
+        def fitted(steps: int) -> GWIRegressor:
+            return GWIRegressor(mean=kind, preset="paper", max_steps=steps, random_state=seed).fit(x, y)
+
+        steps = affordable_steps(fitted, budget, most=10_000 // {"network": 4, "svgp": 5}[kind])
+        model = fitted(steps)
         settings = {"max_steps": steps, "inducing": model.summary_.num_inducing, "note": model.summary_.note}
         return Fitted(lambda new: law_of(model.model_, new), settings, 0.0, 0.0)
 
     return fit
 
 
-def paper_steps(kind: Literal["network", "svgp"], num_rows: int, budget: Budget) -> int:
-    """Gradient steps for each M so that all of them stay inside the budget, at most 10,000 in all."""
-    # Measured seconds a step over all M that are tried, on boston and kin8nm; they grow with M ~ √N.
-    each = {"network": 0.018 * (num_rows / 450) ** 0.45, "svgp": 0.075 * (num_rows / 450) ** 0.55}[kind]
-    num_sizes = {"network": 4, "svgp": 5}[kind]
-    return budget.steps(min(10_000 // num_sizes, int(0.9 * budget.seconds / each)))
+def affordable_steps(fit: Callable[[int], object], budget: Budget, *, most: int, few: int = 8) -> int:
+    """Gradient steps for which a fit stays inside the budget, from two short fits: what it costs to begin, and each step."""
+    if budget.share_of_steps < 1:
+        return budget.steps(most)
+    seconds = []
+    for steps in (few, 4 * few):
+        clock = Budget(budget.seconds)
+        fit(steps)
+        seconds.append(clock.spent())
+    each = max((seconds[1] - seconds[0]) / (3 * few), 1e-6)
+    beginning = max(seconds[0] - few * each, 0.0)
+    return max(few, min(most, int((0.95 * budget.left() - beginning) / each)))
 
 
 METHODS: dict[str, Method] = {
