@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jaxtyping
 import pytest
+import torch
 from benchmarks import render
 
 import gwi
@@ -52,7 +54,7 @@ LAYERS = [
     {"linalg"},
     {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables"},
     {"cells", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
-    {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores"},
+    {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores", "correction"},
     {"means", "classifiers"},
     {"divergences", "likelihoods", "softmax"},
     {"objectives", "inducing"},
@@ -188,3 +190,8 @@ def test_the_demo_says_what_it_did_and_draws_a_picture(tmp_path):
     shares = [int(share) for share in re.findall(r"(\d+)% of the", result.stdout)]
     assert shares[0] >= 93
     assert shares[1] >= 80
+
+
+def test_shapes_are_checked_while_tests_run():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        gwi.linalg.cholesky(torch.zeros(3))

@@ -7,6 +7,7 @@ from benchmarks.imagery.interface import Method
 
 METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
+    "gwi, mean as it is": ours.post_hoc("features", correct_mean=False),
     "gwi, pixels": ours.post_hoc("rbf"),
     "gwi, naive features": ours.naive,
     "gwi, joint": ours.joint,

@@ -18,14 +18,15 @@ from gwi.scaling import Array
 NUM_NAIVE = 32
 
 
-def post_hoc(kernel: Literal["features", "rbf"]) -> Method:
+def post_hoc(kernel: Literal["features", "rbf"], *, correct_mean: bool = True) -> Method:
     """`GWIClassifier` around the shared network, which is frozen: a kernel on its features, or, for comparison, on pixels.
 
-    Its own score is `ood_score`.
+    Validation images may correct the logits; *mean as it is* leaves them but for their scale. Its own score is `ood_score`.
     """
 
     def fit(problem: Problem) -> Fitted:
-        model = classifier(problem, mean=copy.deepcopy(problem.shared.network), freeze_mean=True, kernel=kernel)
+        network = copy.deepcopy(problem.shared.network)
+        model = classifier(problem, mean=network, freeze_mean=True, correct_mean=correct_mean, kernel=kernel)
         return fitted(model, {"kernel": kernel})
 
     return fit

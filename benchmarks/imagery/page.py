@@ -41,6 +41,7 @@ SHORT: dict[str, str] = {
 # Whose docstring says what a method does.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gwi": ours.post_hoc,
+    "gwi, mean as it is": ours.post_hoc,
     "gwi, pixels": ours.post_hoc,
     "gwi, naive features": ours.naive,
     "gwi, joint": ours.joint,

@@ -25,14 +25,16 @@ from gwi.calibration import (
     left_out_for,
     matching_sums,
 )
-from gwi.class_model import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows
+from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows
+from gwi.correction import learn_correction
 from gwi.covariance import matched_divergence_weights
-from gwi.kernels import SparsePosteriorKernel
+from gwi.kernels import SparsePosteriorKernel, whitened_features
 from gwi.learners import Task, Trained
 from gwi.likelihoods import RobustMaxLikelihood
+from gwi.linalg import cholesky
 from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
-from gwi.means import KernelMean
-from gwi.measures import GaussianMeasure, kernel_variance
+from gwi.means import ConstantMean, KernelMean, SumMean
+from gwi.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.prior import PriorFit
 from gwi.scaling import Array
 from gwi.selection import name_of, stack
@@ -64,6 +66,7 @@ class LearnedLogits:
         logit_scale: s.
         y_judge: indicators at the judging rows.
         judge_weight: of each judging row.
+        correct: whether the judging rows, which no mean has learned from, may correct the logits.
     """
 
     task: Task
@@ -74,6 +77,7 @@ class LearnedLogits:
     logit_scale: float
     y_judge: Float[Tensor, "J V"]
     judge_weight: Float[Tensor, " V"]
+    correct: bool = False
 
     @property
     def judged(self) -> Float[Tensor, "J V"]:
@@ -162,6 +166,9 @@ def assemble_classes(
     spread = (scaled - scaled.mean(1, keepdim=True)).square().mean()
     level = float(kernel_variance(learned.prior.kernel, learned.task.x[:1000]).detach().mean())
     prior = replace(learned.prior, kernel=rescaled(learned.prior, max(float(spread), 1e-6) / max(level, 1e-12)))
+    if learned.correct:
+        learned, said = corrected(learned, prior)
+        note = "; ".join(part for part in (note, said) if part)
     found = class_covariances(learned, prior, covariance, divergence_weight)
     kernel = SparsePosteriorKernel(
         prior.kernel, learned.inducing_points, torch.stack([part.whitened_covariance for part in found])
@@ -177,6 +184,28 @@ def assemble_classes(
         epsilon=epsilon,
         note=note,
     )
+
+
+@torch.no_grad()
+def corrected(learned: LearnedLogits, prior: PriorFit) -> tuple[LearnedLogits, str]:
+    """A single mean with a kernel mean on Z added, learned from the judging rows, and what was done in words.
+
+    The judged logits are then those of folds of these rows. The basis is that of the covariance, so predictions cost no more.
+    """
+    assert len(learned.members) == 1
+    member, z = learned.members[0], learned.inducing_points
+    factor = cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor
+    rows = learned.task.x_judge
+    phi = torch.cat([whitened_features(prior.kernel, z, factor, part) for part in rows.split(CHUNK_SIZE)], dim=-1)
+    amplitude = float(kernel_variance(prior.kernel, z).mean()) ** 0.5
+    found = learn_correction(member.judged, phi / amplitude, learned.y_judge, learned.judge_weight)
+    if found is None:
+        return learned, ""
+    kernel_mean = KernelMean(prior.kernel, z, found.coefficients / (amplitude * found.scale))
+    mean = SumMean([member.mean, kernel_mean, ConstantMean(found.offset / found.scale)])
+    better = replace(member, mean=mean, judged=found.judged / found.scale)
+    said = f"logits corrected by {len(rows)} unseen rows, prior variance {found.variance:g}"
+    return replace(learned, members=(better,), logit_scale=found.scale, correct=False), said
 
 
 def temper_classes(

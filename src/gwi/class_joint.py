@@ -179,8 +179,8 @@ def _tempered(
     # Rows themselves are not needed any more; their number is.
     task = Task(
         torch.empty(num_rows, 0),
-        torch.empty(num_classes, 0),
-        torch.empty(0),
+        torch.empty(num_classes, num_rows),
+        torch.empty(num_rows),
         None,
         torch.empty(0, 0),
         options.generator,

@@ -50,6 +50,7 @@ class ClassOptions:
         num_inducing: M.
         inducing_points: how Z is chosen.
         logit_scale: s; ``"auto"`` by the likelihood of unseen rows.
+        correct_mean: whether rows that a frozen network has not seen may correct its logits.
         device: where tensors live.
         network_dtype: of networks that we train.
         generator: for everything random.
@@ -61,6 +62,7 @@ class ClassOptions:
     num_inducing: int | Literal["auto"]
     inducing_points: Method | Literal["auto"]
     logit_scale: float | Literal["auto"]
+    correct_mean: bool
     device: torch.device | str
     network_dtype: torch.dtype
     generator: torch.Generator
@@ -190,7 +192,7 @@ def frozen_logits(
         prior = PriorFit(kernel, 1.0, z, float("nan"), 0, True, "the median distance")
     trained = Trained(type(network).__name__, mean, judged, time.perf_counter() - start)
     learned = combine_logits(task, prior, z, [trained], y_judge, torch.ones_like(y_judge[0]), options.logit_scale)
-    return Prepared(learned, embedding, note)
+    return Prepared(replace(learned, correct=options.correct_mean and options.logit_scale == "auto"), embedding, note)
 
 
 def feature_map(network: nn.Module, shape: tuple[int, ...], options: ClassOptions) -> NetworkFeatures | None:

@@ -56,6 +56,8 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             classifier, a callable from rows to logits, or a list of these. A module is trained jointly with its covariance by the
             generalized loss.
         freeze_mean: take a module as it is; `fit` then needs ``validation``.
+        correct_mean: let the validation rows add a kernel mean to a frozen module's logits, where that lowers the likelihood's
+            loss on unseen ones by more than its standard error; False keeps the logits but for their scale.
         likelihood: ``"softmax"``, integrated without sampling, or ``"robust-max"``.
         epsilon: ε of robust-max, the share of labels taken to be wrong.
         kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised, flattened rows;
@@ -91,6 +93,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         mean: Any = "auto",
         *,
         freeze_mean: bool = False,
+        correct_mean: bool = True,
         likelihood: LikelihoodName = "softmax",
         epsilon: float = 0.01,
         kernel: str | Kernel = "auto",
@@ -111,6 +114,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
     ):
         self.mean = mean
         self.freeze_mean = freeze_mean
+        self.correct_mean = correct_mean
         self.likelihood = likelihood
         self.epsilon = epsilon
         self.kernel = kernel
@@ -168,6 +172,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             num_inducing=self.num_inducing,
             inducing_points=self.inducing_points,
             logit_scale="auto" if isinstance(self.tempering, str) else 1.0,
+            correct_mean=self.correct_mean,
             device=self.device,
             network_dtype=floating_dtype(self.dtype),
             generator=torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1))),

@@ -58,14 +58,14 @@ class Diagnosis:
         return "\n".join([f"{count}, {len(self.severe)} severe", *(f"  {finding}" for finding in self.findings)])
 
 
-def diagnose(estimator: GWIRegressor, X: Any, y: Any) -> Diagnosis:
+def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     """Look for the ways in which uncertainty is silently wrong, such as the paper's [ap:model_misspecification].
 
     A model from a file holds no training rows unless every row is an inducing point. Duplicates are then unknown, and the rows
     given stand for training rows in what is averaged over them.
 
     Args:
-        estimator: fitted.
+        estimator: a fitted `GWIRegressor`.
         X: rows that it has not seen, such as those it will be used on.
         y: their targets.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch import Tensor
 from gwi.calibration import CovarianceName, NoiseName, row_kernel
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
-from gwi.findings import warn_if_severe
+from gwi.findings import GWIWarning, severe_messages
 from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
 from gwi.interop import as_array, floating_dtype, like
@@ -162,7 +163,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
                 self._assemble(start)
         if self.verbose:
             print(self.summary_)
-        warn_if_severe(self.model_, task.x)
+        for message in severe_messages(self.model_, task.x):
+            warnings.warn(message, GWIWarning, stacklevel=2)
         return self
 
     def _fit_preset(self, task: Task, validation: Any, start: float) -> None:

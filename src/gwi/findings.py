@@ -7,7 +7,6 @@ Every threshold was set by measurement on rows inside the training parts of UCI 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -95,11 +94,10 @@ def graded(
     return next((name for name, threshold in levels if threshold is not None and value >= threshold), None)
 
 
-def warn_if_severe(model: RegressionModel, x: Float[Tensor, "N D"]) -> None:
-    """A `GWIWarning` for each severe finding of `training_checks` at the training rows, said of the line that called `fit`."""
-    for finding in found(training_checks(model, x, len(x))):
-        if finding.severity == "severe":
-            warnings.warn(f"{finding.kind}: {finding.what} {finding.remedy}", GWIWarning, stacklevel=3)
+def severe_messages(model: RegressionModel, x: Float[Tensor, "N D"]) -> list[str]:
+    """What `fit` warns of: each severe finding of `training_checks` at the training rows."""
+    findings = found(training_checks(model, x, len(x)))
+    return [f"{finding.kind}: {finding.what} {finding.remedy}" for finding in findings if finding.severity == "severe"]
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ class KernelMean(nn.Module):
         """β = L⁻ᵀ v, the paper's parameter."""
         return solve_lower_transposed(self.inducing_factor(), self.whitened_coefficients[..., None])[..., 0]
 
-    def inducing_factor(self) -> Float[Tensor, "M M"]:
+    def inducing_factor(self) -> Float[Tensor, "*J M M"]:
         """L with L Lᵀ = k(Z, Z)."""
         return cholesky(kernel_matrix(self.prior_kernel, self.inducing_points), jitter=self.jitter, name="k(Z, Z)").factor
 

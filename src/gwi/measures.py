@@ -33,8 +33,8 @@ class HasFactor(Protocol):
 
 
 def kernel_matrix(
-    kernel: Kernel, x1: Float[Tensor, "N1 D"], x2: Float[Tensor, "N2 D"] | None = None
-) -> Float[Tensor, "*J N1 N2"]:
+    kernel: Kernel, x1: Float[Tensor, "*B N1 D"], x2: Float[Tensor, "*B N2 D"] | None = None
+) -> Float[Tensor, "... N1 N2"]:
     """k(X₁, X₂), dense; k(X₁, X₁) when X₂ is left out."""
     with _accurately(kernel):
         return kernel(x1, x1 if x2 is None else x2).to_dense()

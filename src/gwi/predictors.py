@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import linear_model
 
 from gwi.scaling import Array
@@ -43,7 +44,7 @@ class LinearPredictor:
     weights: Array
     intercept: Array
 
-    def predict(self, X: Array) -> Array:
+    def predict(self, X: NDArray[Any]) -> Array:
         """Predictions (N,), or (N, J) with several outputs."""
         return X @ self.weights.T + self.intercept
 
