@@ -7,6 +7,7 @@ out of the training rows, and the network is trained again on all of them.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import math
@@ -326,8 +327,11 @@ def last_layer_laplace(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
         return model, done
 
     def approximate(model: nn.Module, index: Rows) -> Any:
-        found = laplace.Laplace(model, "regression", subset_of_weights="last_layer", hessian_structure="full")
-        chosen = torch.utils.data.TensorDataset(rows[index], targets[index])
+        # In double precision: with the small precisions that are tried, float32 loses the definiteness of naval's.
+        found = laplace.Laplace(
+            copy.deepcopy(model).double(), "regression", subset_of_weights="last_layer", hessian_structure="full"
+        )
+        chosen = torch.utils.data.TensorDataset(rows[index].double(), targets[index].double())
         found.fit(torch.utils.data.DataLoader(chosen, batch_size=512))
         return found
 
@@ -343,7 +347,7 @@ def last_layer_laplace(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
     for precision in torch.logspace(-3, 5, 17).tolist():
         approximation.prior_precision = precision
         with torch.no_grad():
-            mean, variance = approximation(rows[judge])
+            mean, variance = approximation(rows[judge].double())
             for noise in torch.logspace(-3, 0.3, 34).tolist():
                 law = torch.distributions.Normal(mean[:, 0], (variance[:, 0, 0] + noise**2).sqrt())
                 best = min(best, (-float(law.log_prob(targets[judge, 0]).mean()), precision, noise))
@@ -354,7 +358,7 @@ def last_layer_laplace(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
 
     @torch.no_grad()
     def predict(new: Array) -> Any:
-        mean, variance = fitted(torch.from_numpy(data.rows(new)).float())
+        mean, variance = fitted(torch.from_numpy(data.rows(new)))
         return data.law(mean[:, 0].numpy(), (variance[:, 0, 0] + noise**2).sqrt().numpy())
 
     settings = {"hidden": width(len(x)), "epochs": done, "noise_std": noise, "prior_precision": precision}
