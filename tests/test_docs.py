@@ -51,7 +51,7 @@ PAPER_LABELS = [
 LAYERS = [
     {"linalg"},
     {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables"},
-    {"cells", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
+    {"cells", "svg", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
     {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores"},
     {"means", "classifiers"},
     {"divergences", "likelihoods", "softmax"},
@@ -66,6 +66,9 @@ LAYERS = [
     {"estimators", "classifier"},
     {"persistence", "botorch", "diagnostics", "drawing"},
     {"plots", "tool", "outputs"},
+    {"examination", "report_model"},
+    {"report_charts"},
+    {"report"},
     {"public", "cli"},
     {"__init__", "__main__"},
 ]

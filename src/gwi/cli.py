@@ -1,4 +1,4 @@
-"""The `gwi` command: fit, predict, evaluate, info, demo. Heavy imports wait for the command that needs them.
+"""The `gwi` command: fit, predict, evaluate, report, info, demo. Heavy imports wait for the command that needs them.
 
 Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a file, 130 interrupted.
 """
@@ -251,6 +251,33 @@ def evaluate(
         _print_json(scores)
     else:
         _show(f"{model} on {data}", scores)
+
+
+@app.command()
+def report(
+    model: ModelFile,
+    data: DataFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="where the page goes")] = Path("report.html"),
+    max_rows: Annotated[int, typer.Option(min=1, help="rows looked at; of more a random sample")] = 100_000,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HTML page on how a model does on a table that has the target."""
+    _check_output(output, force, model, data)
+    from gwi.examination import examine
+    from gwi.files import write_atomically
+    from gwi.progress import progress
+    from gwi.report import report_page
+    from gwi.tables import open_table
+    from gwi.tool import load_tool
+
+    tool, source = load_tool(model), open_table(data)
+    with _noted_warnings(quiet), progress(not quiet) as shown:
+        found = examine(tool, source, 20_000, shown, max_rows)
+        write_atomically(output, report_page(found, model.name, data.name).encode())
+    for finding in found.findings:
+        _note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
+    print(f"{len(found.table)} of {found.num_rows} rows, {len(found.findings)} findings: {output}")
 
 
 def _description(tool: Any, path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,12 +61,19 @@ class Source:
     def place(self, row: int, column: str | None = None) -> str:
         """Where a row is, from 0, for a sentence: the line of a text file, the row of a Parquet file."""
         where = f", column {column!r}" if column is not None else ""
-        if self.is_parquet:
-            return f"{self.path}, row {row + 1}{where}"
-        for number, (line, _) in enumerate(_lines(self)):
-            if number == row + 1:
-                return f"{self.path}, line {line}{where}"
-        return f"{self.path}{where}"
+        found = self.lines([row])[0]
+        kind = "row" if self.is_parquet else "line"
+        return f"{self.path}, {kind} {found}{where}" if found else f"{self.path}{where}"
+
+    def lines(self, rows: Sequence[int]) -> list[int]:
+        """The line of each row of a text file, or its number from 1 in a Parquet file; 0 for one that is not there."""
+        if self.is_parquet or not rows:
+            return [row + 1 for row in rows]
+        wanted, last = set(rows), max(rows)
+        found = {
+            number - 1: line for number, (line, _) in zip(range(last + 2), _lines(self), strict=False) if number - 1 in wanted
+        }
+        return [found.get(row, 0) for row in rows]
 
 
 @dataclass(frozen=True)
