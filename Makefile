@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check lint types format docs records reproduce clean
+.PHONY: help install browser demo test test-all check lint types format docs records reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ $(VENV)/installed: pyproject.toml constraints.txt benchmarks/requirements-laplac
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements-laplace.txt
 	@touch $@
+
+browser:  ## install chromium where there is apt-get, for the test that looks at a report (as root)
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }
 
 demo: install  ## train GWI-net on the paper's toy data and draw demo.png
 	@$(BIN)/python examples/demo.py
