@@ -231,8 +231,10 @@ def predict(
     from gwi.tool import load_tool, predictions
 
     tool, source = load_tool(model), open_table(data)
-    kept = kept_names(keep, source.header, [column.name for column in tool.columns.columns], data)
-    extra = [name for name in source.header if name not in kept and all(name != c.name for c in tool.columns.columns)]
+    used = [column.name for column in tool.columns.columns]
+    kept = kept_names(keep, source.header, used, data)
+    known = {*kept, *used}
+    extra = [name for name in source.header if name not in known]
     if extra:
         _note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
     beside = output.with_name(f".{output.name}.{secrets.token_hex(8)}")

@@ -24,7 +24,8 @@ def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path
         UserError: naming one that the file does not have.
     """
     if keep in ("all", "none", "unused"):
-        return [name for name in header if keep == "all" or (keep == "unused" and name not in used)]
+        inputs = set(used)
+        return [name for name in header if keep == "all" or (keep == "unused" and name not in inputs)]
     wanted = [name.strip() for name in keep.split(",")]
     for name in wanted:
         if name not in header:

@@ -163,7 +163,7 @@ def split(y: NDArray[Any], share: float, task: TaskName, seed: int) -> tuple[NDA
     """Rows to fit and rows held out; of each class the same share, so that none is held out whole."""
     order = np.random.default_rng(seed).permutation(len(y))
     groups = [order] if task == "regression" else [order[y[order] == label] for label in np.unique(y)]
-    held = np.concatenate([group[: int(share * len(group))] for group in groups])
+    held = np.concatenate([order[:0], *(group[: int(share * len(group))] for group in groups)])
     return np.setdiff1d(order, held), np.sort(held)
 
 
