@@ -165,3 +165,4 @@ def test_numbers_are_written_for_readers():
     assert verdict(95, 100, 0.95) == "as promised"
     assert verdict(80, 100, 0.95) == "too narrow"
     assert verdict(1000, 1000, 0.95) == "too wide"
+    assert verdict(970, 1000, 0.95) == "a little too wide"

@@ -134,8 +134,8 @@ def _summary(found: Examined) -> tuple[str, list[str]]:
         _tile(
             "95 % intervals hold",
             percent(scores["coverage_95"], 1),
-            f"{said}; by chance {percent(low)} to {percent(high)}",
-            "good" if said == "as promised" else "bad",
+            f"{said}; by chance {percent(low, 1)} to {percent(high, 1)}",
+            "good" if said == "as promised" else "" if said.startswith("a little") else "bad",
         ),
         _tile("Typical error (RMSE)", shown(scores["rmse"]), f"the target's own spread is {shown(spread)}", _mood(ratio)),
         _tile("Width of 95 % intervals", shown(scores["width_95"]), "on average, in the unit of the target"),

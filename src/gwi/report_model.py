@@ -14,6 +14,18 @@ from gwi.estimators import GWIRegressor
 from gwi.svg import percent, shown
 from gwi.tool import Tool
 
+# Names of means for readers; others are shown as they are.
+MEANS = {
+    "svgp": "Gaussian process (svgp)",
+    "svgp-all": "Gaussian process on all rows",
+    "network": "networks",
+    "HistGradientBoostingRegressor": "boosted trees",
+    "HistGradientBoostingClassifier": "boosted trees",
+    "ExtraTreesRegressor": "extra trees",
+    "ExtraTreesClassifier": "extra trees",
+    "RidgeCV": "linear (ridge)",
+    "linear": "linear",
+}
 MOST_COLUMNS = 60
 KERNELS = {"RBFKernel": "squared exponential (RBF)", "MaternKernel": "Matérn", "RQKernel": "rational quadratic"}
 
@@ -116,7 +128,9 @@ def _means(tool: Tool) -> str:
     else:
         judged, unit = "NLL", "is of each alone, with its best temperature"
         found = [(member.name, member.weight, member.unseen_nll) for member in tool.estimator.summary_.members]
-    bars = "".join(bar(name, weight, percent(weight), f"unseen {judged} {shown(score)}") for name, weight, score in found)
+    bars = "".join(
+        bar(MEANS.get(name, name), weight, percent(weight), f"unseen {judged} {shown(score)}") for name, weight, score in found
+    )
     return (
         f'<div><h3 class="above">Means and their weights</h3><div class="card"><div class="bars">{bars}</div></div>'
         f'<p class="note">Weights are chosen on rows that the means had not seen; {judged} {unit}.</p></div>'
