@@ -22,7 +22,7 @@ def test_best_are_those_within_one_standard_error_of_the_paired_difference():
     steady = method("steady", crps=[1.1, 2.1, 3.1, 4.1], coverage_95=[0.9, 0.9, 0.9, 0.9])
     shaky = method("shaky", crps=[1.5, 1.6, 3.4, 3.7], coverage_95=[0.95] * 4)
     failed = method("failed", crps=[math.nan] * 4, coverage_95=[math.nan] * 4)
-    found = Comparison("regression", "y", 40, 4, (ours, steady, shaky, failed))
+    found = Comparison("regression", r"$y_{$ <b>", 40, 4, (ours, steady, shaky, failed))
     assert found.best("crps") == (OURS, "shaky")
     assert set(found.best("coverage_95")) == {OURS, "shaky"}
     assert found.best("seconds") == ()
@@ -35,6 +35,7 @@ def test_best_are_those_within_one_standard_error_of_the_paired_difference():
     assert cell(ours, "coverage_95") == "95.0 ± 2.9 %"
     for kind, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!doctype html>")):
         assert content(found, "a&b.csv", kind).startswith(start)
+        assert b"<b>csv" not in content(found, "<b>csv", kind)
         assert content(found, "a&b.csv", kind) == content(found, "a&b.csv", kind)
 
 

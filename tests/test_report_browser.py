@@ -7,6 +7,8 @@ import pytest
 
 from browser import Browser, executable
 from gwi import cli
+from gwi.comparison import METRICS, Compared, Comparison
+from gwi.comparison_page import content
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="needs chromium")
 
@@ -16,7 +18,8 @@ LONG = "a_name_without_any_blank_that_is_much_longer_than_a_phone_is_wide_" * 2
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """Reports on a regression and on a classification whose names and cells are very long."""
-    folder = tmp_path_factory.mktemp("pages")
+    folder = tmp_path_factory.mktemp("pages") / LONG[:120]
+    folder.mkdir()
     rng = np.random.default_rng(0)
     with (folder / "data.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -29,7 +32,7 @@ def pages(tmp_path_factory):
     common = ["--mean", "linear", "-q", "--json", "--holdout", "0"]
     found = []
     for target, other in ((f"y_{LONG}", "class"), ("class", f"y_{LONG}")):
-        model, page = folder / f"{len(found)}.gwi", folder / f"{len(found)}.html"
+        model, page = folder / f"{len(found)}{LONG}.gwi", folder / f"{len(found)}.html"
         assert cli.run(["fit", f"{folder}/data.csv", "-t", target, "-o", str(model), "--drop", other, *common]) == 0
         assert cli.run(["report", str(model), f"{folder}/data.csv", "-o", str(page), "-q"]) == 0
         found.append(page)
@@ -78,6 +81,21 @@ def test_a_browser_shows_the_report(pages, browser, kind, width, medium, dark):
     assert min(widths) > 100
     assert browser.evaluate(OVERFLOW) == 0
     assert browser.evaluate("document.querySelectorAll('script, img').length") == 0
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)], ids=["phone", "dark"])
+def test_a_browser_shows_a_comparison(browser, tmp_path, width, dark):
+    rng = np.random.default_rng(0)
+    names = ("gwi", "exact GP", "ridge")
+    methods = [Compared(name, LONG, {metric: 1 + rng.random(3) for metric in METRICS["regression"]}) for name in names]
+    page = tmp_path / "comparison.html"
+    page.write_bytes(content(Comparison("regression", LONG, 30, 3, tuple(methods), (LONG,)), f"<b>{LONG}.csv", ".html"))
+    browser.open(page, width, dark=dark)
+    widths = browser.evaluate("[...document.images].map(i => i.naturalWidth)")
+    assert complaints(browser) == []
+    assert len(widths) == 6
+    assert min(widths) > 100
+    assert browser.evaluate(OVERFLOW) == 0
 
 
 def test_the_test_itself_sees_errors_and_overflow(browser, tmp_path):

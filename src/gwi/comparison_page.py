@@ -50,7 +50,9 @@ def content(found: Comparison, data_name: str, kind: str) -> bytes:
         axes.set_visible(False)
     for axes, metric in zip(panels, shown_metrics, strict=False):
         _draw(axes, found, metric)
-    figure.suptitle(f"{found.target}: {found.num_rows} rows, {found.num_folds} folds, mean ± standard error", fontsize=10)
+    # Dollar signs would be taken for mathematics.
+    name = found.target[:60].replace("$", r"\$")
+    figure.suptitle(f"{name}: {found.num_rows} rows, {found.num_folds} folds, mean ± standard error", fontsize=10)
     return _saved(figure, kind)
 
 
