@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check lint types format docs records reproduce clean
+.PHONY: help install browser demo test test-all check lint types format docs records reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ $(VENV)/installed: pyproject.toml constraints.txt benchmarks/requirements-laplac
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements-laplace.txt
 	@touch $@
+
+browser:  ## install chromium where there is apt-get, for the test that looks at a report (as root)
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }
 
 demo: install  ## train GWI-net on the paper's toy data and draw demo.png
 	@$(BIN)/python examples/demo.py
@@ -49,7 +52,7 @@ docs: install  ## build the documentation into site/
 
 records: install  ## measure again every number and figure that the documentation shows (some hours)
 	@for script in hostile robust_max wasserstein_convergence covariance coverage hyper_priors estimator_coverage choosing_by_test \
-		"ablation --within" ablation bayesian_optimisation plan_costs speed diagnostics plot_examples figures; do \
+		"ablation --within" ablation bayesian_optimisation plan_costs speed cli_speed diagnostics plot_examples figures; do \
 		echo "benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script || exit 1; done
 	@$(BIN)/python -m benchmarks.render
 

@@ -15,8 +15,9 @@ import pytest
 import gwi
 from gwi import cli
 from gwi.columns import Columns
-from gwi.outputs import excel_safe
-from gwi.tables import read_table
+from gwi.outputs import Writer, excel_safe
+from gwi.tables import Source, Table, read_table
+from gwi.tool import mean_of
 
 
 def rows(count, seed):
@@ -65,29 +66,63 @@ def mistake(capsys, *arguments):
     return said
 
 
-def test_a_round_trip_through_another_process_is_the_python_interface_to_the_last_bit(folder):
-    command = [
-        sys.executable,
-        "-m",
-        "gwi",
-        "predict",
-        f"{folder}/y.gwi",
-        f"{folder}/new.csv",
-        "-o",
-        f"{folder}/out.csv",
-        "--force",
-    ]
-    subprocess.run(command, check=True, timeout=600, env={"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"})
-    table = read_table(folder / "new.csv")
-    train = read_table(folder / "train.csv")
-    model, X = gwi.load(folder / "y.gwi"), Columns.fit(train, "y", ["class"]).transform(table)
+def test_a_round_trip_through_other_processes_is_the_python_interface_to_the_last_bit(folder):
+    """A fit in one process and predictions in another give, from 17 digits of text, what the estimators give here."""
+    environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    fit = ["fit", f"{folder}/train.csv", "-t", "y", "-o", f"{folder}/other.gwi", "--drop", "class", "--mean", "linear"]
+    command = [sys.executable, "-m", "gwi", *fit, "--quiet", "--json", "--force"]
+    subprocess.run(command, check=True, timeout=600, env=environment, stdout=subprocess.DEVNULL)
+    pairs = [("other", "out"), ("class", "classes")]
+    runs = [["predict", f"{folder}/{m}.gwi", f"{folder}/new.csv", "-o", f"{folder}/{o}.csv", "--force"] for m, o in pairs]
+    code = f"import sys; from gwi import cli; sys.exit(max(cli.run(arguments) for arguments in {runs!r}))"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600, env=environment)
+
+    train, new = read_table(folder / "train.csv"), read_table(folder / "new.csv")
+    columns = Columns.fit(train, "y", ["class"])
+    X = columns.transform(new)
+    model = gwi.GWIRegressor(mean_of("linear", "regression"), random_state=0)
+    model.fit(columns.transform(train), np.array([float(v) for v in train.column("y").to_pylist()]))
     mean, std = model.predict(X, return_std=True)
     expected = np.column_stack([mean, std, model.predict_interval(X), model.ood_score(X)])
-    with (folder / "out.csv").open(newline="") as file:
-        found = list(csv.DictReader(file))
+    found = read_rows(folder / "out.csv")
     assert list(found[0]) == ["id", "y", "class", "prediction", "std", "lower", "upper", "ood_score"]
     assert [row["id"] for row in found] == [f"n{i}" for i in range(12)]
     assert [[float(row[c]) for c in list(row)[3:]] for row in found] == expected.tolist()
+    digits = [len(row[c].lower().split("e")[0].lstrip("-0.").replace(".", "")) for row in found for c in list(row)[3:]]
+    assert 15 <= max(digits) <= 17
+
+    stored = gwi.load(folder / "class.gwi")
+    X = Columns.fit(train, "class", ["y"]).transform(new)
+    found = read_rows(folder / "classes.csv")
+    expected = np.column_stack([stored.predict_proba(X), stored.ood_score(X)])
+    names = [f"probability_{label}" for label in stored.classes_]
+    assert [[float(row[c]) for c in [*names, "ood_score"]] for row in found] == expected.tolist()
+    assert [row["prediction"] for row in found] == stored.predict(X).tolist()
+
+
+def read_rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_fast_and_slow_lines_are_the_same_table(tmp_path):
+    """Cells that need quotation marks are written by Python, others by pyarrow."""
+    numbers = np.array([0.1, -1e-300, 1 / 3, 1e22])
+    odd = ["plain", 'a "b", c', "two\nlines", ""]
+    found = {}
+    for kind, text in (("fast", ["plain", "é", "x y", ""]), ("slow", odd)):
+        data = pa.table({"text": text, "whole": [1, None, 3, 4], "single": pa.array([0.5, 0.25, 1, 2], pa.float32())})
+        source = Source(tmp_path / "a.csv", ("text", "whole", "single"))
+        for keep in (["text", "whole"], ["text", "whole", "single"]):
+            path = tmp_path / f"{kind}{len(keep)}.csv"
+            with Writer(path, [".csv"], False) as writer:
+                for rows in (np.array([0, 1]), np.array([2, 3])):
+                    writer.write(Table(source, data, np.arange(4))[rows], keep, {"prediction": numbers[rows]})
+            found[kind, len(keep)] = read_rows(path)
+            assert [row["text"] for row in found[kind, len(keep)]] == text
+    for rows in found.values():
+        assert [float(row["prediction"]) for row in rows] == numbers.tolist()
+        assert [row["whole"] for row in rows] == ["1", "", "3", "4"]
 
 
 def test_the_chunk_and_the_kind_of_file_do_not_change_the_answer(folder, capsys):

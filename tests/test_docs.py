@@ -53,7 +53,7 @@ PAPER_LABELS = [
 LAYERS = [
     {"linalg"},
     {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables"},
-    {"cells", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
+    {"cells", "svg", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
     {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores", "correction"},
     {"means", "classifiers"},
     {"divergences", "likelihoods", "softmax"},
@@ -68,6 +68,9 @@ LAYERS = [
     {"estimators", "classifier"},
     {"persistence", "botorch", "diagnostics", "drawing"},
     {"plots", "tool", "outputs"},
+    {"examination", "report_model", "comparison"},
+    {"report_charts", "comparison_page"},
+    {"report"},
     {"public", "cli"},
     {"__init__", "__main__"},
 ]

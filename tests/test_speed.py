@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from benchmarks import cli_speed
 from benchmarks.speed import COLUMNS, QUICK, measure
 
 
@@ -29,3 +30,18 @@ def test_every_quantity_is_measured_and_is_a_positive_number():
         else:
             assert math.isfinite(row["value"])
             assert row["value"] > 0 or row["quantity"].startswith("fit_exponent")
+
+
+@pytest.mark.slow
+def test_the_command_is_measured_with_all_its_rows():
+    found = {row["quantity"]: row["value"] for row in cli_speed.measure(2_000, 500, 1)}
+    assert set(found) == {
+        "cli_predict_rows_per_second",
+        "cli_predict_memory_megabytes",
+        "in_memory_predict_rows_per_second",
+        "help_seconds",
+        "import_seconds",
+        "import_estimator_seconds",
+    }
+    assert all(value > 0 for value in found.values())
+    assert found["cli_predict_memory_megabytes"] < 1000

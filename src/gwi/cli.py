@@ -1,4 +1,4 @@
-"""The `gwi` command: fit, predict, evaluate, info, demo. Heavy imports wait for the command that needs them.
+"""The `gwi` command: fit, predict, evaluate, report, compare, info, demo. Heavy imports wait for the command that needs them.
 
 Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a file, 130 interrupted.
 """
@@ -92,6 +92,20 @@ def _check_output(path: Path, force: bool, *inputs: Path) -> None:
         raise UserError(f"{path} exists; give --force to overwrite it.")
 
 
+def _check_task(task: str) -> None:
+    if task not in ("auto", "regression", "classification"):
+        raise UserError(f"--task is regression, classification or auto; got {task!r}.")
+
+
+def _check_max_time(max_time: float | None) -> None:
+    if max_time is not None and not 0 < max_time < float("inf"):
+        raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _show(title: str, values: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table as Grid
@@ -104,8 +118,16 @@ def _show(title: str, values: dict[str, Any]) -> None:
 
 
 def _print_json(values: dict[str, Any]) -> None:
-    finite = {k: None if isinstance(v, float) and v - v != 0 else v for k, v in values.items()}
-    print(json.dumps(finite, indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(_finite(values), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and value - value != 0 else value
 
 
 def _version(shown: bool) -> bool:
@@ -141,14 +163,12 @@ def fit(
 ) -> None:
     """Fit a model to a table, score it on rows held out, and write it to a file."""
     _check_output(output, force, data)
-    if task not in ("auto", "regression", "classification"):
-        raise UserError(f"--task is regression, classification or auto; got {task!r}.")
+    _check_task(task)
+    _check_max_time(max_time)
     if preset not in (None, "paper"):
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
-    if max_time is not None and not 0 < max_time < float("inf"):
-        raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
     from gwi.tables import read_table
     from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
@@ -165,7 +185,7 @@ def fit(
     choices = Choices(
         mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet
     )
-    leave_out = [name.strip() for name in drop.split(",") if name.strip()]
+    leave_out = _names(drop)
     scores: dict[str, float] = {}
     with _noted_warnings(quiet):
         if is_scored:
@@ -211,8 +231,10 @@ def predict(
     from gwi.tool import load_tool, predictions
 
     tool, source = load_tool(model), open_table(data)
-    kept = kept_names(keep, source.header, [column.name for column in tool.columns.columns], data)
-    extra = [name for name in source.header if name not in kept and all(name != c.name for c in tool.columns.columns)]
+    used = [column.name for column in tool.columns.columns]
+    kept = kept_names(keep, source.header, used, data)
+    known = {*kept, *used}
+    extra = [name for name in source.header if name not in known]
     if extra:
         _note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
     beside = output.with_name(f".{output.name}.{secrets.token_hex(8)}")
@@ -251,6 +273,76 @@ def evaluate(
         _print_json(scores)
     else:
         _show(f"{model} on {data}", scores)
+
+
+@app.command()
+def report(
+    model: ModelFile,
+    data: DataFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="where the page goes")] = Path("report.html"),
+    max_rows: Annotated[int, typer.Option(min=1, help="rows looked at; of more a random sample")] = 100_000,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HTML page on how a model does on a table that has the target."""
+    _check_output(output, force, model, data)
+    from gwi.examination import examine
+    from gwi.files import write_atomically
+    from gwi.progress import progress
+    from gwi.report import report_page
+    from gwi.tables import open_table
+    from gwi.tool import load_tool
+
+    tool, source = load_tool(model), open_table(data)
+    with _noted_warnings(quiet), progress(not quiet) as shown:
+        found = examine(tool, source, 20_000, shown, max_rows)
+        write_atomically(output, report_page(found, model.name, data.name).encode())
+    for finding in found.findings:
+        _note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
+    print(f"{len(found.table)} of {found.num_rows} rows, {len(found.findings)} findings: {output}")
+
+
+@app.command()
+def compare(
+    data: DataFile,
+    target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="picture or page: .png, .svg or .html")] = None,
+    task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
+    folds: Annotated[int, typer.Option(min=2, max=100, help="each row is predicted once")] = 5,
+    gp_rows: Annotated[int, typer.Option(min=10, help="training rows of the exact GP; of more a random sample")] = 1000,
+    drop: Annotated[str, typer.Option(help="columns to leave out, parted by commas")] = "",
+    max_time: Annotated[float | None, typer.Option(help="seconds to aim for, of each of our fits (regression)")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Compare the default with an exact GP, boosting and a linear model on a table, all on the same folds."""
+    _check_task(task)
+    _check_max_time(max_time)
+    if output is not None:
+        _check_output(output, force, data)
+    from gwi.comparison import compare as compare_methods
+    from gwi.comparison_page import check_kind, content, print_comparison
+    from gwi.files import write_atomically
+    from gwi.progress import progress
+    from gwi.tables import read_table
+    from gwi.tool import TaskName, guess_task, target_of
+
+    if output is not None:
+        check_kind(output)
+    everything = read_table(data)
+    chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
+    table, y = target_of(everything, target, chosen)
+    options: dict[str, Any] = {"num_folds": folds, "seed": seed, "gp_rows": gp_rows, "max_time": max_time}
+    with _noted_warnings(quiet), progress(not quiet) as shown:
+        found = compare_methods(table, y, target, chosen, _names(drop), report=shown, **options)
+    if output is not None:
+        write_atomically(output, content(found, data.name, output.suffix.lower()))
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        print_comparison(found)
 
 
 def _description(tool: Any, path: Path) -> dict[str, Any]:

@@ -124,7 +124,8 @@ class Columns:
 
     def missing_from(self, names: Sequence[str]) -> list[str]:
         """The columns that a table with these names lacks."""
-        return [column.name for column in self.columns if column.name not in names]
+        present = set(names)
+        return [column.name for column in self.columns if column.name not in present]
 
     def transform(self, table: Table) -> Float[Array, "N F"]:
         """The numbers of each row.

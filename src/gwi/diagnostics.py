@@ -88,7 +88,7 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
         _calibration(estimator, rows, targets),
         _duplicates(x, training),
-        _far(x, z if training is None else training),
+        far_from_training(x, z if training is None else training),
     )
     return Diagnosis(found(checks), tuple((check.kind, check.value) for check in checks), len(rows))
 
@@ -162,7 +162,7 @@ def _duplicates(x: Float[Tensor, "N D"], training: Float[Tensor, "T D"] | None) 
 
 
 @torch.no_grad()
-def _far(x: Float[Tensor, "N D"], reference: Float[Tensor, "T D"]) -> Check:
+def far_from_training(x: Float[Tensor, "N D"], reference: Float[Tensor, "T D"]) -> Check:
     """The share of rows far from all training rows, whatever the kernel says."""
     kind = "far-from-training"
     order = torch.randperm(len(reference), generator=torch.Generator().manual_seed(0))[:NUM_REFERENCE]

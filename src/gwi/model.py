@@ -87,8 +87,12 @@ class RegressionModel:
 
     def law(self, X: Array, chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array]:
         """Mean and standard deviation of y, tempered, in its own units, one row an output."""
-        mean, variance, noise = self.marginals(X, chunk_size)
-        std = np.sqrt((variance + noise) * self.tempering_factor[:, None])
+        return self.law_of(self.parts(X, chunk_size))
+
+    def law_of(self, parts: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        """The law at rows whose `parts` are known."""
+        mean, variance, disagreement, noise = parts
+        std = np.sqrt((variance + disagreement + noise) * self.tempering_factor[:, None])
         return mean * self.scales.y_scale[:, None] + self.scales.y_centre[:, None], std * self.scales.y_scale[:, None]
 
     def quantiles(self, X: Array, levels: Float[Array, " Q"]) -> Float[Array, "J N Q"]:

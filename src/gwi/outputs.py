@@ -7,7 +7,7 @@ import gzip
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +24,8 @@ def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path
         UserError: naming one that the file does not have.
     """
     if keep in ("all", "none", "unused"):
-        return [name for name in header if keep == "all" or (keep == "unused" and name not in used)]
+        inputs = set(used)
+        return [name for name in header if keep == "all" or (keep == "unused" and name not in inputs)]
     wanted = [name.strip() for name in keep.split(",")]
     for name in wanted:
         if name not in header:
@@ -75,20 +76,28 @@ class Writer:
         if self._is_parquet:
             self._write_parquet(columns | found)
             return
-        cells = [column.to_pylist() for column in columns.values()] + [values.tolist() for values in found.values()]
-        names = [*columns, *found]
-        if self._excel_safe:
-            names, cells = [excel_safe(name) for name in names], [[excel_safe(cell) for cell in column] for column in cells]
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\n")
+        cells = [*columns.values(), *found.values()]
         if not self._begun:
-            writer.writerow(names)
-        writer.writerows(zip(*cells, strict=True))
-        self._begun = True
+            names = [*columns, *found]
+            self._write_bytes(self._rows([[excel_safe(name) for name in names] if self._excel_safe else names]))
+            self._begun = True
+        lines = None if self._excel_safe else _plain_lines(cells, self._delimiter)
+        self._write_bytes(self._rows(zip(*map(self._listed, cells), strict=True)) if lines is None else lines)
+
+    def _listed(self, column: Any) -> list[Any]:
+        values = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
+        return [excel_safe(cell) for cell in values] if self._excel_safe else values
+
+    def _rows(self, rows: Iterable[Sequence[Any]]) -> bytes:
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
+        return text.getvalue().encode()
+
+    def _write_bytes(self, lines: bytes) -> None:
         if self._file is not None:
-            self._file.write(text.getvalue().encode())
+            self._file.write(lines)
         else:
-            sys.stdout.write(text.getvalue())
+            sys.stdout.write(lines.decode())
             sys.stdout.flush()
 
     def _write_parquet(self, columns: dict[str, Any]) -> None:
@@ -101,6 +110,25 @@ class Writer:
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(self._path, part.schema)
         self._parquet.write_table(part)
+
+
+def _plain_lines(columns: Sequence[Any], delimiter: str) -> bytes | None:
+    """Rows as text made by pyarrow, several times as fast as Python's; None where a cell needs quotation marks."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = []
+    for column in columns:
+        values = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
+        is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+        if is_text and pc.any(pc.match_substring_regex(values, f'["\\r\\n{delimiter}]')).as_py():
+            return None
+        if not (is_text or pa.types.is_float64(values.type) or pa.types.is_integer(values.type)):
+            return None
+        cells.append(pc.fill_null(values.cast(pa.string()), ""))
+    lines = pc.binary_join_element_wise(*cells, delimiter)
+    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    return pc.binary_join(whole, "\n")[0].as_buffer().to_pybytes() + b"\n"
 
 
 def _free_name(name: str, found: dict[str, Any], kept: Sequence[str]) -> str:

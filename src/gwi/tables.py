@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ BLOCK = 1 << 20
 SAMPLE = 1 << 16
 _COMMA_NUMBER, _POINT_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?"), re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_OTHER_KIND = re.compile(r'\s*(?:(\{\s*["}]|\[\s*[\[{])|<(?:!doctype|html|\?xml))', re.IGNORECASE)
 
 
 class UserError(Exception):
@@ -61,12 +62,19 @@ class Source:
     def place(self, row: int, column: str | None = None) -> str:
         """Where a row is, from 0, for a sentence: the line of a text file, the row of a Parquet file."""
         where = f", column {column!r}" if column is not None else ""
-        if self.is_parquet:
-            return f"{self.path}, row {row + 1}{where}"
-        for number, (line, _) in enumerate(_lines(self)):
-            if number == row + 1:
-                return f"{self.path}, line {line}{where}"
-        return f"{self.path}{where}"
+        found = self.lines([row])[0]
+        kind = "row" if self.is_parquet else "line"
+        return f"{self.path}, {kind} {found}{where}" if found else f"{self.path}{where}"
+
+    def lines(self, rows: Sequence[int]) -> list[int]:
+        """The line of each row of a text file, or its number from 1 in a Parquet file; 0 for one that is not there."""
+        if self.is_parquet or not rows:
+            return [row + 1 for row in rows]
+        wanted, last = set(rows), max(rows)
+        found = {
+            number - 1: line for number, (line, _) in zip(range(last + 2), _lines(self), strict=False) if number - 1 in wanted
+        }
+        return [found.get(row, 0) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -191,6 +199,8 @@ def open_table(path: Path) -> Source:
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
+    if path.is_fifo() or path.is_socket():
+        raise UserError(f"{path} is no ordinary file but a pipe, which can be read only once; write it to a file first.")
     try:
         with path.open("rb") as file:
             start = file.read(4)
@@ -224,6 +234,9 @@ def _sniffed(source: Source) -> Source:
     is_whole = len(text) < SAMPLE // 4
     if not text.strip():
         raise UserError(f"{source.path} is empty.")
+    if other := _OTHER_KIND.match(text):
+        kind = "JSON" if other[1] else "a page of HTML or XML"
+        raise UserError(f"{source.path} is {kind}; export the table as CSV or Parquet.")
     found: dict[str, list[list[str]]] = {}
     for delimiter in DELIMITERS:
         try:
@@ -245,7 +258,7 @@ def _sniffed(source: Source) -> Source:
     has_commas = best != "," and any(_COMMA_NUMBER.fullmatch(cell) for cell in cells)
     decimal = "," if has_commas and not any(_POINT_NUMBER.fullmatch(cell) for cell in cells) else "."
     header = tuple(name.strip() for name in _whole_header(source, best, rows, is_whole))
-    _check_header(source.path, header)
+    _check_header(f"{source.path}, line 1", header)
     if is_whole and len(rows) == 1:
         raise UserError(f"{source.path} has names of columns and no rows.")
     return Source(source.path, header, False, source.is_compressed, source.encoding, best, decimal)
@@ -258,18 +271,18 @@ def _whole_header(source: Source, delimiter: str, rows: list[list[str]], is_whol
     return next(_lines(Source(source.path, (), False, source.is_compressed, source.encoding, delimiter)))[1]
 
 
-def _check_header(path: Path, header: tuple[str, ...]) -> None:
+def _check_header(place: str, header: tuple[str, ...]) -> None:
     empty = [str(i + 1) for i, name in enumerate(header) if not name]
     if empty:
         raise UserError(
-            f"{path}, line 1: column{'s' * (len(empty) > 1)} {', '.join(empty[:5])} of {len(header)} has no name; "
+            f"{place}: column{'s' * (len(empty) > 1)} {', '.join(empty[:5])} of {len(header)} has no name; "
             "name every column (data frames: write them with index=False)."
         )
     twice = sorted({name for name in header if header.count(name) > 1}) if len(set(header)) < len(header) else []
     if twice:
-        raise UserError(f"{path}, line 1: more than one column is called {', '.join(map(repr, twice[:5]))}; names must differ.")
+        raise UserError(f"{place}: more than one column is called {', '.join(map(repr, twice[:5]))}; names must differ.")
     if all(_NUMBER.fullmatch(name) for name in header):
-        raise UserError(f"{path}, line 1: numbers stand where the names of the columns should; add a first line with names.")
+        raise UserError(f"{place}: numbers stand where the names of the columns should; add a first line with names.")
 
 
 def _open_parquet(path: Path) -> Source:
@@ -281,7 +294,7 @@ def _open_parquet(path: Path) -> Source:
             header = tuple(str(name) for name in file.schema_arrow.names)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is a damaged Parquet file ({_first_line(error)}).") from error
-    _check_header(path, header)
+    _check_header(str(path), header)
     return Source(path, header, is_parquet=True)
 
 

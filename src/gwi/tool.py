@@ -22,6 +22,7 @@ from gwi.metrics import Law, score
 from gwi.persistence import from_content
 from gwi.scaling import Array
 from gwi.tables import Table, UserError
+from gwi.tails import quantile
 
 TaskName = Literal["regression", "classification"]
 # A target of whole numbers is taken for classes when it has no more values than this, each of them so often on average.
@@ -163,7 +164,7 @@ def split(y: NDArray[Any], share: float, task: TaskName, seed: int) -> tuple[NDA
     """Rows to fit and rows held out; of each class the same share, so that none is held out whole."""
     order = np.random.default_rng(seed).permutation(len(y))
     groups = [order] if task == "regression" else [order[y[order] == label] for label in np.unique(y)]
-    held = np.concatenate([group[: int(share * len(group))] for group in groups])
+    held = np.concatenate([order[:0], *(group[: int(share * len(group))] for group in groups)])
     return np.setdiff1d(order, held), np.sort(held)
 
 
@@ -223,11 +224,18 @@ def predictions(tool: Tool, table: Table, coverage: float = 0.95) -> dict[str, A
         probabilities = model.predict_proba(X)
         found: dict[str, Any] = {"prediction": model.classes_[probabilities.argmax(1)]}
         found |= {f"probability_{label}": probabilities[:, j] for j, label in enumerate(model.classes_)}
-    else:
-        mean, std = model.predict(X, return_std=True)
+        return found | {"ood_score": model.ood_score(X)}
+    fitted = model.model_
+    # What predict, predict_interval and ood_score would each compute for themselves.
+    parts = fitted.parts(X)
+    mean, std = (values[0] for values in fitted.law_of(parts))
+    if model.conformal:
         lower, upper = model.predict_interval(X, coverage).T
-        found = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
-    return found | {"ood_score": model.ood_score(X)}
+    else:
+        levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
+        lower, upper = (mean[:, None] + std[:, None] * quantile(levels, fitted.degrees_of_freedom[0])).T
+    ood = np.clip(parts[1].mean(0) / fitted.prior_variance(X), 0.0, 1.0)
+    return {"prediction": mean, "std": std, "lower": lower, "upper": upper, "ood_score": ood}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,168 @@
+"""The report says what the scores say, shows the right rows, and lets no text of the table through unescaped."""
+
+import csv
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gwi import cli
+from gwi.examination import class_checks, examine, heard_columns, sampled
+from gwi.progress import silent
+from gwi.report_charts import verdict
+from gwi.svg import Axis, percent, round_numbers, shown
+from gwi.tables import open_table
+from gwi.tool import load_tool
+
+HOSTILE = '<script>alert("x")</script>&"\''
+
+
+def write(path, count, seed, text="plain"):
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", HOSTILE, "town", "y", "class"])
+        for i in range(count):
+            x, town = rng.normal(), rng.choice(["Ulm", "<b>Bonn</b>"])
+            y = 2 * x + (town == "Ulm") + 0.1 * rng.normal()
+            writer.writerow([f"{text} {i}", repr(float(x)), town, repr(float(y)), "<i>high</i>" if y > 0 else "low"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report")
+    write(path / "train.csv", 60, 0)
+    write(path / "test.csv", 80, 1, text='<img src="x" onerror="alert(1)">')
+    common = ["--mean", "linear", "--quiet", "--json", "--holdout", "0"]
+    assert cli.run(["fit", f"{path}/train.csv", "-t", "y", "-o", f"{path}/y.gwi", "--drop", "class", *common]) == 0
+    assert cli.run(["fit", f"{path}/train.csv", "-t", "class", "-o", f"{path}/class.gwi", "--drop", "y", *common]) == 0
+    return path
+
+
+def page(folder, model, data="test.csv", *options):
+    output = folder / "report.html"
+    assert cli.run(["report", f"{folder}/{model}.gwi", f"{folder}/{data}", "-o", str(output), "--force", "-q", *options]) == 0
+    return output.read_text()
+
+
+@pytest.mark.parametrize("model", ["y", "class"])
+def test_the_page_stands_alone_and_text_of_the_table_is_escaped(folder, model):
+    found = page(folder, model)
+    assert "<script" not in found
+    assert "<img" not in found
+    assert "<b>Bonn" not in found
+    assert "<i>high" not in found
+    assert "&lt;img src=&quot;x&quot;" in found
+    assert not re.search(r'(src|href)="(?!data:)', found)
+    assert "url(" not in found
+    assert "nan" not in re.sub(r"<style>.*</style>", "", found, flags=re.DOTALL).lower().replace("finance", "")
+    assert found.count("<svg viewBox") == found.count("</svg>") - found.count('class="key"')
+
+
+def test_scores_and_rows_are_those_of_the_file(folder):
+    tool = load_tool(folder / "y.gwi")
+    found = examine(tool, open_table(folder / "test.csv"), 20_000, silent)
+    text = page(folder, "y")
+    assert shown(found.scores["rmse"]) in text
+    assert percent(found.scores["coverage_95"], 1).replace(" %", "\u00a0%") in text
+    widest = int(np.argmax(found.judged.std))
+    assert found.most_uncertain[0] == widest
+    with (folder / "test.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert found.judged.y[widest] == float(rows[widest + 1][3])
+    assert f'data-name="line"><span>{widest + 2}</span>' in text
+
+
+def test_lines_are_those_of_the_file_though_cells_have_line_breaks(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n1,"x\ny"\n\n2,z\n3,w\n')
+    assert open_table(path).lines([2, 0, 1, 9]) == [6, 2, 5, 0]
+
+
+def test_classes_have_confusion_counts_and_reliability(folder):
+    text = page(folder, "class")
+    cells = [int(n) for n in re.findall(r'<td class="(?:hit|miss)[^>]*>(\d+)</td>', text)]
+    assert len(cells) == 4
+    assert sum(cells) == 80
+    for words in ("Class by class", "Reliability", "confidence", "outlier score", "Which columns the kernel listens to"):
+        assert words in text
+
+
+def test_a_sample_of_a_larger_file_is_uniform_and_said(folder):
+    source = open_table(folder / "test.csv")
+    counts = np.zeros(80)
+    for chunk in (7, 20, 80):
+        table, total = sampled(source, 20, chunk, silent)
+        assert (len(table), total) == (20, 80)
+        assert (np.diff(table.rows) > 0).all()
+        counts[table.rows] += 1
+    assert counts[40:].sum() > 10
+    whole, _ = sampled(source, 80, 7, silent)
+    assert whole.rows.tolist() == list(range(80))
+    assert "20 of them, drawn at random" in page(folder, "y", "test.csv", "--max-rows", "20")
+
+
+def test_parquet_and_rows_without_a_target_and_one_row(folder, tmp_path):
+    records = [{HOSTILE: 0.5, "town": "Ulm", "y": 2.0}, {HOSTILE: 0.5, "town": "Ulm", "y": None}]
+    pq.write_table(pa.Table.from_pylist(records), folder / "two.parquet")
+    text = page(folder, "y", "two.parquet")
+    assert "1 rows have no value of" in text
+    assert 'data-name="row"><span>1</span>' in text
+
+
+def test_the_kernel_listens_to_the_column_that_matters(folder):
+    heard = heard_columns(load_tool(folder / "y.gwi"))
+    assert {item.name for item in heard} == {HOSTILE, "town"}
+    assert sum(item.share for item in heard) == pytest.approx(1)
+    assert heard[0].share >= heard[1].share
+    number = next(item for item in heard if item.name == HOSTILE)
+    assert number.own_unit > 0
+
+
+def test_findings_of_classes_need_more_than_chance():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.55, 0.95, 4000)
+    probabilities = np.column_stack([p, 1 - p])
+    honest = (rng.random(4000) > p).astype(np.int64)
+    assert all(check.severity is None for check in class_checks(probabilities, honest, np.array(["a", "b"])))
+    lucky = (rng.random(4000) > 0.5).astype(np.int64)
+    bold, shifted = class_checks(probabilities, lucky, np.array(["a", "b"]))
+    assert bold.severity == "severe"
+    assert "too sure" in bold.what
+    assert shifted.severity == "warning"
+
+
+def test_mistakes_are_one_sentence(folder, tmp_path, capsys):
+    (tmp_path / "bad.csv").write_text("a\n1\n")
+    for arguments, said in (
+        ((f"{folder}/y.gwi", f"{tmp_path}/bad.csv", "-o", f"{tmp_path}/r.html"), "has no column 'y'"),
+        ((f"{folder}/y.gwi", f"{folder}/test.csv", "-o", f"{folder}/test.csv"), "is also read"),
+        ((f"{folder}/y.gwi", f"{folder}/test.csv", "-o", f"{folder}/train.csv"), "give --force"),
+    ):
+        capsys.readouterr()
+        assert cli.run(["report", *arguments, "-q"]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_numbers_are_written_for_readers():
+    assert [shown(v) for v in (0.0, -1.5, 1234567.0, 1e-7, float("inf"), float("nan"))] == [
+        "0",
+        "−1.5",
+        "1\u202f234\u202f567",
+        "1 · 10⁻⁷",
+        "∞",
+        "–",
+    ]
+    assert [percent(v) for v in (1.0, 0.9999, 0.0, 0.0001, 0.5)] == ["100 %", "> 99 %", "0 %", "< 1 %", "50 %"]
+    assert round_numbers(0, 1, 4) == [0, 0.25, 0.5, 0.75, 1]
+    assert [text for _, text in Axis(0.3, 40, "", "log").ticks(5)] == ["0.5", "1", "2", "5", "10", "20"]
+    assert verdict(95, 100, 0.95) == "as promised"
+    assert verdict(80, 100, 0.95) == "too narrow"
+    assert verdict(1000, 1000, 0.95) == "too wide"
+    assert verdict(970, 1000, 0.95) == "a little too wide"
