@@ -50,9 +50,9 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg"},
-    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables"},
-    {"cells", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features"},
-    {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores"},
+    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables", "ranks"},
+    {"cells", "kernels", "predictors", "codec", "tails", "downloads", "interop", "batches", "features", "sources"},
+    {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores", "sketches"},
     {"means", "classifiers"},
     {"divergences", "likelihoods", "softmax"},
     {"objectives", "inducing"},
