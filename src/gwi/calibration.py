@@ -84,7 +84,7 @@ def choose_prior(
     """Hyper-parameters from a sample of rows, and Z: every row when they are few, else chosen by `method` or given."""
     if isinstance(method, Tensor):
         z = method
-    elif len(task.x) <= (ALL_ROWS if num_inducing == "auto" else num_inducing):
+    elif task.stream is None and len(task.x) <= (ALL_ROWS if num_inducing == "auto" else num_inducing):
         z = task.x
     else:
         rows = _sample(task.x, SPARSE_SAMPLE, task.generator)
@@ -162,9 +162,9 @@ def judged_covariance(
     Where Z are training rows, a row's own inducing point would explain it away; r is then taken fold by fold, from `left_out`,
     the parts of `left_out_parts`.
     """
-    num_rows = len(task.x)
+    num_rows = task.num_rows
     if kind == "titsias":
-        whole, without = fold_sums(prior.kernel, z, task, task.y, noise_variance)
+        whole, without = fold_sums(prior.kernel, z, task, None, noise_variance)
         s = titsias_covariance(whole)
         if task.fold is not None:
             variance = torch.empty_like(task.y[0])
@@ -182,9 +182,15 @@ def judged_covariance(
             residual, explained = left_out
             return JudgedCovariance(kind, s, residual + share * explained, beta)
     else:
-        rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(task.x.device)
+        rows = torch.randperm(len(task.x), generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(task.x.device)
         problem = covariance_problem(
-            prior.kernel, z, task.x[rows], noise_variance=noise_variance, num_data=num_rows, divergence_weight=beta
+            prior.kernel,
+            z,
+            task.x[rows],
+            noise_variance=noise_variance,
+            num_data=num_rows,
+            divergence_weight=beta,
+            row_gram=None if task.stream is None else matching_sums(task, prior, z).gram / noise_variance,
         )
         if kind == "trained":
             with torch.enable_grad():
@@ -204,7 +210,12 @@ def left_out_for(task: Task, prior: PriorFit, z: Float[Tensor, "M D"], kind: Cov
 
 @torch.no_grad()
 def matching_sums(task: Task, prior: PriorFit, z: Float[Tensor, "M D"]) -> RowSums:
-    """Σ φφᵀ over all rows, from a sample of them where they are many: all that β_match needs, whatever the noise."""
+    """Σ φφᵀ over all rows, from a sample of them where they are many: all that β_match needs, whatever the noise.
+
+    With a stream it is the sum over all rows, which the covariance needs too.
+    """
+    if task.stream is not None:
+        return task.stream.sums(prior.kernel, z, targets=False)
     rows = torch.randperm(len(task.x), generator=torch.Generator().manual_seed(0))[:MATCHING_ROWS].to(task.x.device)
     sums = row_sums(prior.kernel, z, task.x[rows])
     return replace(sums, num_rows=len(task.x), gram=sums.gram * (len(task.x) / len(rows)))

@@ -109,12 +109,14 @@ def learn_members(
     means: Sequence[Any],
     y_judge: Float[Tensor, "J V"],
     judge_weight: Float[Tensor, " V"],
+    *,
+    freeze: bool = True,
 ) -> list[Trained]:
-    """Train, or ask, every mean."""
+    """Train, or ask, every mean; a module is only asked if `freeze`."""
     members = []
     for item in means:
         task.report(name_of(item), 0.0)
-        members.append(learn_logits(item, task, prior, basis, y_judge, judge_weight))
+        members.append(learn_logits(item, task, prior, basis, y_judge, judge_weight, freeze=freeze))
     return members
 
 
@@ -221,7 +223,7 @@ def temper_classes(
     )
     points = (kernel.inducing_points, *(part.inducing_points for part in mean.modules() if isinstance(part, KernelMean)))
     summary = ClassSummary(
-        num_rows=len(task.x),
+        num_rows=task.num_rows,
         num_classes=len(task.classes),
         members=tuple(
             ClassMember(
@@ -231,7 +233,7 @@ def temper_classes(
         ),
         covariance=kind,
         num_inducing=len(kernel.inducing_points),
-        stores_all_rows=any(len(z) == len(task.x) for z in points),
+        stores_all_rows=any(len(z) == task.num_rows for z in points),
         divergence_weight=divergence_weight,
         logit_scale=model.logit_scale,
         tempering=tuple(alpha.tolist()),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -68,7 +68,7 @@ class Ranks:
         """What the function gives on the first process, on all; an error there is an error everywhere."""
         if self.num_ranks == 1:
             return function()
-        message: list[tuple[T | None, Exception | None]] = [(None, None)]
+        message: list[tuple[Any, Exception | None]] = [(None, None)]
         if self.is_first:
             try:
                 message = [(function(), None)]
@@ -78,7 +78,7 @@ class Ranks:
         value, failure = message[0]
         if failure is not None:
             raise failure
-        return value  # type: ignore[return-value]
+        return value
 
 
 @contextmanager
@@ -90,11 +90,11 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield Ranks.current()
         return
-    backend = (
-        "nccl" if torch.cuda.is_available() and int(os.environ.get("LOCAL_RANK", "0")) < torch.cuda.device_count() else "gloo"
-    )
-    if backend == "nccl":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    place = int(os.environ.get("LOCAL_RANK", "0"))
+    has_gpu = place < torch.cuda.device_count()
+    if has_gpu:
+        torch.cuda.set_device(place)
+    backend = "cpu:gloo,cuda:nccl" if has_gpu else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
         yield Ranks.current()

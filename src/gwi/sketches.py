@@ -126,6 +126,7 @@ class Sketch:
         sample: of the rows.
         labels: how many rows have each label; empty for numbers.
         num_judges: how many of the sample, from its beginning, judge.
+        group_counts: rows that were found in each group.
     """
 
     seed: int
@@ -134,6 +135,7 @@ class Sketch:
     sample: Sample
     labels: dict[Any, int]
     num_judges: int
+    group_counts: tuple[int, ...]
 
     @property
     def num_rows(self) -> int:
@@ -216,7 +218,8 @@ def sketch(
     whole = samples[0].merged(samples[1:])
     held_out = min(num_judges, int(LARGEST_SHARE * x.count)) if judges else 0
     totals: Counter[Any] = sum((part for _, _, part in found_by_all), Counter())
-    return Sketch(seed, x, y, whole, dict(totals), held_out)
+    counts = tuple(by_group[group][0].count if group in by_group else 0 for group in range(len(source.group_sizes)))
+    return Sketch(seed, x, y, whole, dict(totals), held_out, counts)
 
 
 def _counts(labels: Shaped[NDArray[Any], " n"]) -> dict[Any, int]:

@@ -6,6 +6,7 @@ however the source is read.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -344,6 +345,12 @@ def as_source(data: Any, target: Any, *, labels: bool = False) -> RowSource:
     if isinstance(data, str | os.PathLike) and not Path(data).exists():
         raise FileNotFoundError(f"{data} does not exist.")
     return parquet_source(data, target, labels=labels)
+
+
+def seed_of(*parts: int) -> int:
+    """One seed from several numbers, the same in every process and version."""
+    digest = hashlib.blake2b(repr(tuple(int(part) for part in parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def shares_of(group_sizes: Sequence[int], num_ranks: int) -> tuple[tuple[int, ...], ...]:
