@@ -24,7 +24,7 @@ from gwi.batches import Batches, indices
 from gwi.calibration import CovarianceName
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import TemperingName, assemble_classes
-from gwi.class_joint import JointOptions, joint_model, paper_model
+from gwi.class_joint import JointOptions, default_epochs, joint_model, paper_model
 from gwi.class_model import ClassDecomposition, ClassSummary
 from gwi.class_tasks import (
     ClassOptions,
@@ -39,7 +39,7 @@ from gwi.class_tasks import (
 from gwi.classification_metrics import entropy
 from gwi.files import to_bytes, write_atomically
 from gwi.inducing import Method
-from gwi.interop import as_array, floating_dtype, like
+from gwi.interop import as_array, document_of, floating_dtype, like
 from gwi.measures import GaussianMeasure
 from gwi.progress import Report, progress
 from gwi.ranks import Ranks
@@ -51,10 +51,6 @@ from gwi.stream_tasks import in_memory
 LikelihoodName = Literal["softmax", "robust-max"]
 # The share of the rows that joint training sets apart when no validation rows are given.
 VALIDATION_SHARE = 0.1
-# Gradient steps of joint training, about, where no number of epochs is given.
-JOINT_STEPS = 3000
-# Epochs of the paper's protocol.
-PAPER_EPOCHS = 100
 
 
 class GWIClassifier(ClassifierMixin, BaseEstimator):
@@ -156,14 +152,13 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             X: rows; or a path, a dataset or a loader of rows and labels.
             y: labels; of a path or a dataset the name of their column; of a loader None.
             sample_weight: of each row; not with a module.
-            validation: rows and labels that frozen means have not seen, or a loader of them; all means are then judged on them.
+            validation: rows and labels that frozen means have not seen, or a loader; all means are then judged on them.
             snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start = time.perf_counter()
         self._check_options()
-        is_module = isinstance(self.mean, nn.Module)
-        first = Ranks.current().is_first
-        with progress(self.verbose > 0 and first) as report:
+        is_module, is_shown = isinstance(self.mean, nn.Module), self.verbose > 0 and Ranks.current().is_first
+        with progress(is_shown) as report:
             options = self._options(report)
             if is_source(X) and not (is_module and isinstance(X, DataLoader)):
                 self._fit_source(as_source(X, y, labels=True), sample_weight, validation, snapshots, options)
@@ -174,7 +169,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             else:
                 self._fit_table(X, y, sample_weight, validation, options)
         self.summary_ = replace(self.summary_, seconds=time.perf_counter() - start)
-        if self.verbose and first:
+        if is_shown:
             print(self.summary_)
         return self
 
@@ -282,12 +277,11 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             return
         paper = self.preset == "paper"
         batch_size = 1000 if paper else self.batch_size
-        steps = training.num_batches(batch_size)
         joint = JointOptions(
             epsilon=self.epsilon if paper else self._epsilon,
             divergence_weight=1.0 if paper else self.divergence_weight,
             tempering="per-class" if paper else self.tempering,
-            num_epochs=self.max_epochs or (PAPER_EPOCHS if paper else max(2, JOINT_STEPS // steps)),
+            num_epochs=self.max_epochs or default_epochs(training.num_batches(batch_size), paper),
             batch_size=batch_size,
             learning_rate=self.learning_rate,
         )
@@ -396,13 +390,4 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
     def _encoded(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         check_is_fitted(self, "model_")
         model, tensors = encode_classes(self.model_)
-        names = getattr(self, "feature_names_in_", None)
-        plain = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
-        document = {
-            "estimator": type(self).__name__,
-            "parameters": plain,
-            "feature_names": None if names is None else list(names),
-            "summary": encode_class_summary(self.summary_),
-            "model": model,
-        }
-        return document, tensors
+        return document_of(self, summary=encode_class_summary(self.summary_), model=model), tensors

@@ -26,7 +26,7 @@ from gwi.files import to_bytes, write_atomically
 from gwi.findings import warn_if_severe
 from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
-from gwi.interop import as_array, floating_dtype, like
+from gwi.interop import as_array, document_of, floating_dtype, like
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
 from gwi.model import Decomposition, differentiable
@@ -377,17 +377,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def _encoded(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_is_fitted(self, "model_")
         model, tensors = encode_model(self.model_)
-        names = getattr(self, "feature_names_in_", None)
-        plain = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
-        document = {
-            "estimator": type(self).__name__,
-            "parameters": plain,
-            "one_target": self._one_target,
-            "feature_names": None if names is None else list(names),
-            "summary": encode_summary(self.summary_),
-            "model": model,
-        }
-        return document, tensors
+        summary = encode_summary(self.summary_)
+        return document_of(self, one_target=self._one_target, summary=summary, model=model), tensors
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""
