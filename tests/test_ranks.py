@@ -197,6 +197,7 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
             found = Snapshots.of(tmp_path, "fit").read("network")
             if found is not None and found[0]["steps"] >= last:
                 break
+            time.sleep(0.05)
         os.kill(workers[victim].pid, signal.SIGKILL)
         for worker in workers:
             # The other would wait for its partner until the timeout: torchrun ends it at once.

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a f
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
@@ -19,6 +20,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
+from gwi.launching import give_up, is_given_up
 from gwi.tables import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -37,10 +39,13 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit code. A user's mistake is one sentence on the error stream."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and is_given_up():
+        return 0
     try:
         result = app(list(arguments), prog_name="gwi", standalone_mode=False)
     except UserError as error:
-        return _failed(str(error), 2)
+        code = _failed(str(error), 2)
+        return 0 if give_up() else code
     except (KeyboardInterrupt, typer.Abort):
         return _failed("interrupted; no output was written.", 130)
     except typer.Exit as error:
@@ -135,6 +140,7 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
     holdout: Annotated[float, typer.Option(help="share of the rows held out for the scores; 0 for none")] = 0.2,
     refit: Annotated[bool, typer.Option(help="fit again to all rows after scoring")] = True,
+    snapshots: Annotated[Path | None, typer.Option(help="folder where the fit of a large table keeps its progress")] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -149,9 +155,18 @@ def fit(
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
     if max_time is not None and not 0 < max_time < float("inf"):
         raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
-    from gwi.tables import read_table
+    from gwi.ranks import joined
+    from gwi.stream_tool import is_large
+    from gwi.tables import open_table, read_table
     from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
+    leave_out = [name.strip() for name in drop.split(",") if name.strip()]
+    with joined() as ranks:
+        source = open_table(data)
+        if is_large(source):
+            choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet and ranks.is_first)
+            _fit_large(source, target, cast(Any, task), leave_out, choices, holdout, snapshots, output, as_json)
+            return
     everything = read_table(data)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
@@ -165,7 +180,6 @@ def fit(
     choices = Choices(
         mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet
     )
-    leave_out = [name.strip() for name in drop.split(",") if name.strip()]
     scores: dict[str, float] = {}
     with _noted_warnings(quiet):
         if is_scored:
@@ -183,6 +197,56 @@ def fit(
         if scores:
             _show(f"Scores on {len(held)} rows held out", scores)
         print(f"{chosen.capitalize()} of {target!r} from {len(tool.columns.columns)} columns, {len(table)} rows: {output}")
+
+
+def _fit_large(
+    source: Any,
+    target: str,
+    task: Any,
+    drop: list[str],
+    choices: Any,
+    holdout: float,
+    snapshots: Path | None,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Fit a table that is read some rows at a time, alone or with other processes; the first writes and prints."""
+    import contextlib
+
+    from gwi.ranks import Ranks
+    from gwi.stream_tool import as_parquet, fit_large
+
+    quiet, is_first = not choices.verbose, Ranks.current().is_first
+    source, said = as_parquet(source)
+    if said:
+        _note(said, quiet)
+    with _noted_warnings(quiet), contextlib.redirect_stdout(io.StringIO()):
+        tool = fit_large(source, target, task, drop, choices, holdout, snapshots)
+    if not is_first:
+        return
+    for name, reason in tool.columns.dropped:
+        _note(f"column {name!r} is not used: it {reason}.", quiet)
+    tool = replace(tool, scores={name: value for name, value in tool.scores.items() if value - value == 0})
+    tool.save(output)
+    if as_json:
+        _print_json(_description(tool, output))
+        return
+    if tool.scores:
+        _show(f"Scores on {tool.scores['rows']:.0f} rows held out", tool.scores)
+    rows = tool.estimator.summary_.num_rows
+    print(f"{tool.task.capitalize()} of {target!r} from {len(tool.columns.columns)} columns, {rows} rows: {output}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def launch(context: typer.Context) -> None:
+    """Run a command on several processes or machines: gwi launch [options of torchrun] fit ...
+
+    A process that dies is started again with the others and goes on from the last snapshot (fit --snapshots FOLDER).
+    """
+    from gwi.launching import launch as start
+
+    if code := start(context.args):
+        raise typer.Exit(code)
 
 
 @app.command()
@@ -241,12 +305,14 @@ def evaluate(
     from gwi.tool import all_scores, judge, load_tool
 
     tool, source = load_tool(model), open_table(data)
-    parts = []
     with progress(not quiet) as report:
-        for table, share in read_parts(source, chunk_size):
-            parts.append(judge(tool, table))
-            report("rows", share)
-    scores = all_scores(tool, parts)
+
+        def judged() -> Iterator[Any]:
+            for table, share in read_parts(source, chunk_size):
+                yield judge(tool, table)
+                report("rows", share)
+
+        scores = all_scores(tool, judged())
     if as_json:
         _print_json(scores)
     else:

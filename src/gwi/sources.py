@@ -123,10 +123,10 @@ class ArrowSource:
         data: a path, several, or a dataset.
         convert: from a table with `columns` to rows.
         columns: to read.
-        features: names of the columns of x.
+        features: names of the columns of x; None where they have none.
     """
 
-    def __init__(self, data: Any, convert: Convert, columns: Sequence[str], features: tuple[str, ...]):
+    def __init__(self, data: Any, convert: Convert, columns: Sequence[str], features: tuple[str, ...] | None):
         dataset = open_dataset(data)
         self._convert, self._columns, self._features = convert, list(columns), features
         self._parts = [part for fragment in dataset.get_fragments() for part in _row_groups(fragment)]
@@ -135,7 +135,7 @@ class ArrowSource:
         self._schema = dataset.schema
 
     @property
-    def features(self) -> tuple[str, ...]:
+    def features(self) -> tuple[str, ...] | None:
         """Names of the columns of x."""
         return self._features
 

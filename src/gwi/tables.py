@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+# Where a Parquet file says with which mark its text writes decimals.
+DECIMAL = b"gwi.decimal"
 # Bytes read at a time, and characters from which delimiter and decimal mark are told.
 BLOCK = 1 << 20
 SAMPLE = 1 << 16
@@ -190,7 +192,9 @@ def open_table(path: Path) -> Source:
         UserError: when it holds none.
     """
     if path.is_dir():
-        raise UserError(f"{path} is a folder; give the name of a file.")
+        if not parquet_files(path):
+            raise UserError(f"{path} is a folder without Parquet files; give the name of a file.")
+        return _open_parquet(path)
     try:
         with path.open("rb") as file:
             start = file.read(4)
@@ -276,13 +280,28 @@ def _open_parquet(path: Path) -> Source:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(path) as file:
-            header = tuple(str(name) for name in file.schema_arrow.names)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is a damaged Parquet file ({_first_line(error)}).") from error
+    headers: dict[tuple[str, ...], Path] = {}
+    decimal = "."
+    for part in parquet_files(path):
+        try:
+            with pq.ParquetFile(part) as file:
+                headers.setdefault(tuple(str(name) for name in file.schema_arrow.names), part)
+                decimal = ((file.schema_arrow.metadata or {}).get(DECIMAL, b".")).decode()
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{part} is a damaged Parquet file ({_first_line(error)}).") from error
+    if len(headers) > 1:
+        first, other = list(headers.values())[:2]
+        raise UserError(f"{other} has other columns than {first}; the files of a folder must be parts of one table.")
+    header = next(iter(headers))
     _check_header(path, header)
-    return Source(path, header, is_parquet=True)
+    return Source(path, header, is_parquet=True, decimal=decimal)
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """The file itself, or those of a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    return sorted(part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and part.is_file())
 
 
 def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
@@ -364,14 +383,16 @@ def _parquet_batches(source: Source, size: int) -> Iterator[tuple[Any, float]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(source.path) as file:
-            total, done = max(file.metadata.num_rows, 1), 0
-            for batch in file.iter_batches(batch_size=min(size, 1 << 16), use_threads=False):
-                done += batch.num_rows
-                yield batch, done / total
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{source.path} is a damaged Parquet file ({_first_line(error)}).") from error
+    files = parquet_files(source.path)
+    for i, path in enumerate(files):
+        try:
+            with pq.ParquetFile(path) as file:
+                total, done = max(file.metadata.num_rows, 1), 0
+                for batch in file.iter_batches(batch_size=min(size, 1 << 16), use_threads=False):
+                    done += batch.num_rows
+                    yield batch, (i + done / total) / len(files)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path} is a damaged Parquet file ({_first_line(error)}).") from error
 
 
 def _first_line(error: Exception) -> str:
