@@ -71,6 +71,7 @@ LAYERS = [
     {"objectives", "inducing"},
     {"prior", "covariance", "training", "noise", "tempering", "prepared", "parallel_training"},
     {"demo", "learners", "model", "paper", "class_model", "joint"},
+    {"pending"},
     {"selection", "calibration", "mean_encoding", "stream_tasks"},
     {"fitting", "encoding", "logits", "regression_tasks"},
     {"presets", "class_fitting", "class_encoding", "findings"},

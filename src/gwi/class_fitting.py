@@ -33,6 +33,7 @@ from gwi.likelihoods import RobustMaxLikelihood
 from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
 from gwi.means import KernelMean
 from gwi.measures import GaussianMeasure, kernel_variance
+from gwi.pending import run_pending
 from gwi.prior import PriorFit
 from gwi.scaling import Array
 from gwi.selection import name_of, stack
@@ -113,11 +114,11 @@ def learn_members(
     freeze: bool = True,
 ) -> list[Trained]:
     """Train, or ask, every mean; a module is only asked if `freeze`."""
-    members = []
+    begun = []
     for item in means:
         task.report(name_of(item), 0.0)
-        members.append(learn_logits(item, task, prior, basis, y_judge, judge_weight, freeze=freeze))
-    return members
+        begun.append(learn_logits(item, task, prior, basis, y_judge, judge_weight, freeze=freeze))
+    return list(run_pending(task, begun))
 
 
 def class_covariances(

@@ -58,6 +58,7 @@ class ClassOptions:
         network_dtype: of networks that we train.
         generator: for everything random.
         report: of progress.
+        n_jobs: of joblib, for fits that are independent of each other.
     """
 
     kernel: str | Kernel
@@ -69,6 +70,7 @@ class ClassOptions:
     network_dtype: torch.dtype
     generator: torch.Generator
     report: Report
+    n_jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ def stacked_task(
     freeze: bool = True,
 ) -> Prepared:
     """Prior, Z and means for the rows of a task, stacked; modules among them are trained unless `freeze`."""
+    task = replace(task, n_jobs=options.n_jobs)
     x, num_classes = task.x, len(task.y)
     options.report("prior", 0.0)
     kernel, note = class_kernel(options.kernel, x.shape[1])

@@ -84,6 +84,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         device: where tensors live.
         dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
         random_state: seed or generator.
+        n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
         verbose: 1 shows progress and prints the summary.
 
     Attributes:
@@ -116,6 +117,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ):
         self.mean = mean
@@ -136,6 +138,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
         self.dtype = dtype
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     def fit(
@@ -210,6 +213,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             network_dtype=floating_dtype(self.dtype),
             generator=torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1))),
             report=report,
+            n_jobs=self.n_jobs,
         )
 
     @property

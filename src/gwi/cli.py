@@ -86,6 +86,26 @@ def _noted_warnings(quiet: bool) -> Iterator[None]:
         _note(text, quiet)
 
 
+@contextmanager
+def _on_cluster(address: str | None) -> Iterator[None]:
+    """Independent fits on a Dask cluster, while inside; here where there is none."""
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UserError("--cluster needs Dask: pip install 'gwi[dask]'.") from error
+    from joblib import parallel_config
+
+    try:
+        client = Client(address, timeout=30)
+    except (OSError, ValueError) as error:
+        raise UserError(f"There is no Dask cluster at {address} ({type(error).__name__}).") from error
+    with client, parallel_config(backend="dask"):
+        yield
+
+
 def _check_output(path: Path, force: bool, *inputs: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
@@ -140,6 +160,8 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
     holdout: Annotated[float, typer.Option(help="share of the rows held out for the scores; 0 for none")] = 0.2,
     refit: Annotated[bool, typer.Option(help="fit again to all rows after scoring")] = True,
+    jobs: Annotated[int | None, typer.Option(help="fits of boosting and linear means side by side; -1 for all cores")] = None,
+    cluster: Annotated[str | None, typer.Option(help="tcp://... of a Dask cluster that does these fits")] = None,
     snapshots: Annotated[Path | None, typer.Option(help="folder where the fit of a large table keeps its progress")] = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -161,10 +183,10 @@ def fit(
     from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
     leave_out = [name.strip() for name in drop.split(",") if name.strip()]
-    with joined() as ranks:
+    with joined() as ranks, _on_cluster(cluster):
         source = open_table(data)
         if is_large(source):
-            choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet and ranks.is_first)
+            choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet and ranks.is_first, jobs)
             _fit_large(source, target, cast(Any, task), leave_out, choices, holdout, snapshots, output, as_json)
             return
     everything = read_table(data)
@@ -178,10 +200,10 @@ def fit(
     is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
     num_fits = 2 if is_scored and refit else 1
     choices = Choices(
-        mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet
+        mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet, jobs
     )
     scores: dict[str, float] = {}
-    with _noted_warnings(quiet):
+    with _noted_warnings(quiet), _on_cluster(cluster):
         if is_scored:
             tool = fit_tool(table[training], y[training], target, chosen, leave_out, choices)
             scores = all_scores(tool, [judge(tool, table[held])])

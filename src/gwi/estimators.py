@@ -69,6 +69,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         device: where tensors live.
         dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
         random_state: seed or generator.
+        n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
         verbose: 1 shows progress and prints the summary.
 
     Attributes:
@@ -100,6 +101,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ):
         self.mean = mean
@@ -120,6 +122,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.device = device
         self.dtype = dtype
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     def fit(
@@ -207,7 +210,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         kernel, note = row_kernel(self.kernel, task.x.shape[1])
         self._note = "; ".join(filter(None, (plan_note, note, source_note)))
         self._learned = learn_means(
-            task,
+            replace(task, n_jobs=self.n_jobs),
             y_judge,
             judge_weight,
             means,

@@ -24,6 +24,7 @@ from gwi.means import KernelMean
 from gwi.measures import GaussianMeasure
 from gwi.model import Member, RegressionModel, Summary
 from gwi.noise import noise_features
+from gwi.pending import run_pending
 from gwi.prior import PriorFit
 from gwi.selection import convex_weights, learn, name_of, stack
 from gwi.tails import DEGREES, choose_tails, log_density, match_coverage
@@ -95,13 +96,14 @@ def learn_means(
         return prior, z, task.x[torch.randperm(len(task.x), generator=task.generator)[:count].to(task.x.device)]
 
     prior, z, basis = task.decided(chosen)
-    members = []
+    begun = []
     for item in means:
         task.report(name_of(item), 0.0)
-        members.append(learn(item, task, prior, basis, freeze))
+        begun.append(learn(item, task, prior, basis, freeze))
+    members = run_pending(task, begun)
     judged = torch.stack([member.judged for member in members])
     mixing = torch.stack([convex_weights(judged[:, j], y_judge[j], judge_weight) for j in range(len(y_judge))])
-    return Learned(task, kernel, prior, z, tuple(members), mixing, y_judge, judge_weight)
+    return Learned(task, kernel, prior, z, members, mixing, y_judge, judge_weight)
 
 
 def mean_basis_size(num_rows: int, num_inducing: int) -> int:

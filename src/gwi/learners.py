@@ -16,20 +16,17 @@ import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from sklearn.base import clone
 from torch import Tensor, nn
 
-from gwi.classifiers import ClassifierLogits, plain_classifier
 from gwi.kernels import residual_variance, whitened_features
 from gwi.linalg import cholesky
-from gwi.means import FixedMean, KernelMean, ModuleMean, titsias_coefficients
+from gwi.means import KernelMean, ModuleMean, titsias_coefficients
 from gwi.measures import kernel_matrix
 from gwi.networks import EnsembleMLP, train_ensemble
 from gwi.parallel_training import train_on_stream
-from gwi.predictors import plain_predictor
 from gwi.prior import PriorFit
 from gwi.progress import Report, silent
-from gwi.scaling import OriginalRowsMean, Scales
+from gwi.scaling import Scales
 from gwi.streams import Rule, Stream
 from gwi.sums import RowSums, combined, row_sums
 from gwi.training import train
@@ -56,6 +53,7 @@ class Task:
         classes: the labels, in order, when y are indicators of classes and means are logits; None in regression.
         report: called with the name of a stage and the share of it that is done.
         stream: all training rows, where x is only a sample of them.
+        n_jobs: of joblib, for fits that are independent of each other.
     """
 
     x: Float[Tensor, "N D"]
@@ -69,6 +67,7 @@ class Task:
     classes: NDArray[Any] | None = None
     report: Report = silent
     stream: Stream | None = None
+    n_jobs: int | None = None
 
     @property
     def num_rows(self) -> int:
@@ -266,38 +265,6 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
         return mean.eval().requires_grad_(False)
 
     return _by_folds(fitted, task, name, start)
-
-
-def estimator_learner(estimator: Any, task: Task, *, name: str, standardised: bool = False) -> Trained:
-    """An unfitted scikit-learn regressor or classifier: a clone for each fold, and one on all rows; with a stream on the sample.
-
-    Rows are in the user's own units, unless `standardised`.
-    """
-    start = time.perf_counter()
-
-    def fitted(rows: Tensor) -> nn.Module:
-        model = clone(estimator)
-        if "random_state" in model.get_params() and model.get_params()["random_state"] is None:
-            model.set_params(random_state=task.seed())
-        x, y = task.x[rows].cpu().numpy(), task.y[:, rows].mT.cpu().numpy()
-        x = x if standardised else task.scales.original_rows(x)
-        target = task.classes[y.argmax(1)] if task.classes is not None else y[:, 0] if y.shape[1] == 1 else y
-        weight = task.weight[rows].cpu().numpy()
-        if (weight == 1).all():
-            model.fit(x, target)
-        else:
-            model.fit(x, target, sample_weight=weight)
-        mean = FixedMean(plain_mean(model, task.classes))
-        return mean if standardised else OriginalRowsMean(mean, task.scales)
-
-    return task.decided(lambda: _by_folds(fitted, task, name, start))
-
-
-def plain_mean(model: Any, classes: NDArray[Any] | None) -> Any:
-    """A fitted predictor, or a classifier's logits, as plain numbers where it can be held so."""
-    if classes is None:
-        return plain_predictor(model) or model
-    return plain_classifier(model, classes) or ClassifierLogits(model, classes)
 
 
 def squares(outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:

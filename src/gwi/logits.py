@@ -19,17 +19,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gwi.learners import (
-    Task,
-    Trained,
-    estimator_learner,
-    frozen_learner,
-    kernel_means,
-    module_learner,
-    network_learner,
-    plain_mean,
-)
+from gwi.learners import Task, Trained, frozen_learner, kernel_means, module_learner, network_learner
 from gwi.means import ConstantMean, FixedMean, ModuleMean, SumMean
+from gwi.pending import Pending, estimator_learner, plain_mean
 from gwi.prior import PriorFit
 from gwi.scaling import Array, OriginalRowsMean
 from gwi.selection import FEW_ROWS, LARGE, MANY_ROWS, name_of
@@ -164,8 +156,8 @@ def learn_logits(
     judge_weight: Float[Tensor, " V"],
     *,
     freeze: bool = True,
-) -> Trained:
-    """Train, or ask, one mean of any kind that the classifier takes.
+) -> Trained | Pending:
+    """Train, or ask, one mean of any kind that the classifier takes; fits that can be done apart are left pending.
 
     Args:
         item: one of `NAMES`, a frozen module, a scikit-learn classifier, or a callable from rows to logits.

@@ -17,16 +17,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gwi.learners import (
-    Task,
-    Trained,
-    estimator_learner,
-    frozen_learner,
-    kernel_learner,
-    module_learner,
-    network_learner,
-)
+from gwi.learners import Task, Trained, frozen_learner, kernel_learner, module_learner, network_learner
 from gwi.means import ConvexMean, FixedMean, ModuleMean, SumMean
+from gwi.pending import Pending, estimator_learner
 from gwi.predictors import plain_predictor
 from gwi.prior import PriorFit
 from gwi.scaling import Array, RescaledMean
@@ -102,8 +95,8 @@ def name_of(item: Any) -> str:
     return item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
 
 
-def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], freeze: bool) -> Trained:
-    """Train, or ask, one mean of any kind that the estimator takes.
+def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], freeze: bool) -> Trained | Pending:
+    """Train, or ask, one mean of any kind that the estimator takes; fits that can be done apart are left pending.
 
     Args:
         item: one of `NAMES`, a module, a scikit-learn regressor, or a callable.

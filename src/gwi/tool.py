@@ -39,6 +39,7 @@ class Choices:
         max_time: seconds to aim for; regression only.
         seed: of everything random.
         verbose: whether progress is shown.
+        jobs: fits side by side, as joblib takes it.
     """
 
     mean: str = "auto"
@@ -46,6 +47,7 @@ class Choices:
     max_time: float | None = None
     seed: int = 0
     verbose: bool = False
+    jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ def fit_tool(table: Table, y: NDArray[Any], target: str, task: TaskName, drop: S
 def estimator_for(task: TaskName, choices: Choices) -> GWIRegressor | GWIClassifier:
     """The estimator that the choices ask for, not fitted."""
     mean = mean_of(choices.mean, task)
-    common: dict[str, Any] = {"preset": choices.preset, "random_state": choices.seed, "verbose": 0}
+    common: dict[str, Any] = {"preset": choices.preset, "random_state": choices.seed, "n_jobs": choices.jobs, "verbose": 0}
     if task == "regression":
         return GWIRegressor(mean, max_time=choices.max_time, **common)
     if choices.preset is not None:
