@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import itertools
 import math
 import resource
 import subprocess
@@ -371,7 +372,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for row in measure(QUICK):
                 print(*row.values(), sep=", ", flush=True)
         else:
-            records.write("speed", measure(Sizes()))
+            # Rows of other scripts, such as benchmarks.scale, stay.
+            others = [row for row in records.read("speed") if row["set"] not in SETS]
+            records.write("speed", itertools.chain(measure(Sizes()), others))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ LAYERS = [
     {"class_tasks"},
     {"class_joint"},
     {"estimators", "classifier"},
-    {"persistence", "botorch", "diagnostics", "drawing"},
+    {"persistence", "botorch", "diagnostics", "drawing", "stream_predictions"},
     {"plots", "tool", "outputs"},
     {"stream_tool"},
     {"public", "cli"},

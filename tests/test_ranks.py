@@ -79,9 +79,7 @@ def closed_forms(shares):
     z, points = task.x[:15], task.x[15:60]
     sums = stream.sums(kernel, z)
     noisy = sums.weighted(0.05)
-    problem = covariance_problem(
-        kernel, z, points, noise_variance=0.05, num_data=stream.num_rows, divergence_weight=20.0, row_gram=noisy.gram
-    )
+    problem = covariance_problem(kernel, z, points, noise_variance=0.05, num_data=stream.num_rows, divergence_weight=20.0)
     mean = KernelMean(kernel, z, titsias_coefficients(noisy))
     network = networks.mlp(2, hidden=(8,), generator=torch.Generator().manual_seed(0)).double()
     own = list(stream.chunks())

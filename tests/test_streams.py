@@ -193,3 +193,25 @@ def test_a_classifier_learns_from_a_stream_what_it_learns_in_memory(folder):
     assert np.abs(found - wanted).mean() < 0.04
     new = np.where(y_new > 0.6, "high", "low")
     assert model.nll(x_new, new) < plain.nll(x_new, new) + 0.03
+
+
+def test_streamed_predictions_and_scores_are_those_of_the_estimators(folder, tmp_path):
+    x, y, _ = rows()
+    model = GWIRegressor(LinearRegression(), num_inducing=20, random_state=0).fit(folder / "numbers", "y")
+    found = pq.read_table(gwi.predict_source(model, folder / "numbers", tmp_path / "out.parquet"))
+    frame = pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2]}).to_pandas()
+    mean, std = model.predict(frame, return_std=True)
+    wanted = {"prediction": mean, "std": std, "ood_score": model.ood_score(frame)}
+    wanted["lower"], wanted["upper"] = model.predict_interval(frame).T
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found.column(name).to_numpy(), values, rtol=1e-12, atol=1e-12)
+    scores = gwi.score_source(model, folder / "numbers", "y")
+    assert scores.nll == pytest.approx(model.nll(frame, y), rel=1e-9)
+    assert scores.rmse == pytest.approx(np.sqrt(np.mean((mean - y) ** 2)), rel=1e-9)
+    classifier = GWIClassifier("linear", num_inducing=20, random_state=0).fit(folder / "labels", "kind")
+    found = pq.read_table(gwi.predict_source(classifier, folder / "labels", tmp_path / "out.parquet"))
+    np.testing.assert_allclose(found.column("probability_high").to_numpy(), classifier.predict_proba(frame)[:, 0], rtol=1e-12)
+    scores = gwi.score_source(classifier, folder / "labels", "kind")
+    assert scores.nll == pytest.approx(classifier.nll(frame, np.where(y > 0.6, "high", "low")), rel=1e-9)
+    with pytest.raises(ValueError, match="lacks the columns 'a'"):
+        gwi.predict_source(model, tmp_path / "out.parquet", tmp_path / "again.parquet")

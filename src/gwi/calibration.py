@@ -184,13 +184,7 @@ def judged_covariance(
     else:
         rows = torch.randperm(len(task.x), generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(task.x.device)
         problem = covariance_problem(
-            prior.kernel,
-            z,
-            task.x[rows],
-            noise_variance=noise_variance,
-            num_data=num_rows,
-            divergence_weight=beta,
-            row_gram=None if task.stream is None else matching_sums(task, prior, z).gram / noise_variance,
+            prior.kernel, z, task.x[rows], noise_variance=noise_variance, num_data=num_rows, divergence_weight=beta
         )
         if kind == "trained":
             with torch.enable_grad():
@@ -212,7 +206,7 @@ def left_out_for(task: Task, prior: PriorFit, z: Float[Tensor, "M D"], kind: Cov
 def matching_sums(task: Task, prior: PriorFit, z: Float[Tensor, "M D"]) -> RowSums:
     """Σ φφᵀ over all rows, from a sample of them where they are many: all that β_match needs, whatever the noise.
 
-    With a stream it is the sum over all rows, which the covariance needs too.
+    With a stream it is the sum over all rows, which Titsias' covariance needs too.
     """
     if task.stream is not None:
         return task.stream.sums(prior.kernel, z, targets=False)

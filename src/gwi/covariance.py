@@ -99,7 +99,6 @@ class CovarianceProblem:
         prior_factor: L_k with L_k L_kᵀ = L₀ L₀ᵀ + ΦᵀΦ to the last bit, so that S = I is Q = P.
         precision: A_i = β + N / 2σ²(x_i).
         divergence_weight: β.
-        gram: G, the weight of J's linear part tr(G S); ΦAΦᵀ/n.
     """
 
     features: Float[Tensor, "M n"]
@@ -107,7 +106,6 @@ class CovarianceProblem:
     prior_factor: Float[Tensor, "n q"]
     precision: Float[Tensor, " n"]
     divergence_weight: float
-    gram: Float[Tensor, "M M"]
 
 
 @torch.no_grad()
@@ -120,7 +118,6 @@ def covariance_problem(
     num_data: int,
     divergence_weight: float,
     jitter: float = 0.0,
-    row_gram: Float[Tensor, "M M"] | None = None,
 ) -> CovarianceProblem:
     """Set up J(S) on `points`, which stand for all `num_data` rows.
 
@@ -132,8 +129,6 @@ def covariance_problem(
         num_data: N.
         divergence_weight: β.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
-        row_gram: Σ φφᵀ/σ²(x) over all rows, where it is known: the likelihood's part of G is then that of all rows, and only W₂'s
-            is that of the points.
     """
     l_z = cholesky(kernel_matrix(prior_kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
     phi = whitened_features(prior_kernel, inducing_points, l_z, points)
@@ -148,22 +143,17 @@ def covariance_problem(
     # QR of the stacked factors gives L_k without squaring the condition number, and without a jitter of its own.
     prior_factor = torch.linalg.qr(torch.cat([residual, phi.mT], dim=1).mT, mode="r").R.mT
     noise = torch.as_tensor(noise_variance, dtype=points.dtype, device=points.device).expand(points.shape[0])
-    precision = divergence_weight + num_data / (2 * noise)
-    if row_gram is None:
-        gram = (phi * precision) @ phi.mT / points.shape[0]
-    else:
-        gram = divergence_weight * phi @ phi.mT / points.shape[0] + row_gram / 2
-    return CovarianceProblem(phi, residual, prior_factor, precision, divergence_weight, gram)
+    return CovarianceProblem(phi, residual, prior_factor, divergence_weight + num_data / (2 * noise), divergence_weight)
 
 
 def covariance_objective(problem: CovarianceProblem, factor: Float[Tensor, "M B"]) -> Float[Tensor, ""]:
     """J(F Fᵀ), differentiable in F."""
     in_span = problem.features.mT @ factor
     num_points = problem.features.shape[1]
+    variance = problem.residual_factor.square().sum(-1) + in_span.square().sum(-1)
     fidelity = nuclear_norm(problem.prior_factor.mT @ torch.cat([problem.residual_factor, in_span], dim=1)) / num_points
     prior_variance = problem.prior_factor.square().sum() / num_points
-    linear = (problem.precision * problem.residual_factor.square().sum(-1)).mean() + (factor * (problem.gram @ factor)).sum()
-    return linear + problem.divergence_weight * (prior_variance - 2 * fidelity)
+    return (problem.precision * variance).mean() + problem.divergence_weight * (prior_variance - 2 * fidelity)
 
 
 @dataclass(frozen=True)
@@ -257,8 +247,9 @@ def trained_covariance(
 
 
 def _gram_factor(problem: CovarianceProblem) -> Float[Tensor, "M M"]:
-    """L_G with L_G L_Gᵀ = G, the weight of J's linear part tr(G S)."""
-    return cholesky(problem.gram, jitter=1e-14, name="ΦAΦᵀ").factor
+    """L_G with L_G L_Gᵀ = G = ΦAΦᵀ/n, the weight of J's linear part tr(G S)."""
+    gram = (problem.features * problem.precision) @ problem.features.mT / problem.features.shape[1]
+    return cholesky(gram, jitter=1e-14, name="ΦAΦᵀ").factor
 
 
 def _singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tensor, Tensor, Tensor]:

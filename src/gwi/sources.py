@@ -231,15 +231,20 @@ def parquet_source(data: Any, target: str | Sequence[str], *, labels: bool = Fal
             raise ValueError(f"Column {name!r} holds {kind}, not numbers; leave it out, or use `gwi fit`, which encodes it.")
 
     def convert(table: Any, numbers: NDArray[np.int64]) -> Chunk:
-        x = np.column_stack([_numbers(table, name, numbers) for name in features])
+        x = np.column_stack([finite_numbers(table, name, numbers) for name in features])
         if labels:
             return Chunk(x, table.column(targets[0]).to_numpy(zero_copy_only=False), numbers)
-        return Chunk(x, np.column_stack([_numbers(table, name, numbers) for name in targets]), numbers)
+        return Chunk(x, np.column_stack([finite_numbers(table, name, numbers) for name in targets]), numbers)
 
     return ArrowSource(dataset, convert, [*features, *targets], features)
 
 
-def _numbers(table: Any, name: str, numbers: NDArray[np.int64]) -> Array:
+def finite_numbers(table: Any, name: str, numbers: NDArray[np.int64]) -> Array:
+    """A column as finite numbers.
+
+    Raises:
+        ValueError: naming the first row where it is none.
+    """
     import pyarrow as pa
 
     column = table.column(name)
