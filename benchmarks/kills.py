@@ -2,10 +2,10 @@
 
     python -m benchmarks.kills [--kills 20] [--dask-kills 10] [--quick]
 
-First part: `gwi launch` trains a network on two processes; a random worker gets SIGKILL at a random moment,
-so many times; torchrun starts the workers again, and the fit goes on from its snapshot. While it runs, the snapshot is read over and over: it must
-be whole at every moment. Last the model is compared with that of a fit left alone. Second part: a cluster of two Dask
-workers does a cross-validated fit again and again; each time one of them is killed. Records go to results/kills.csv.
+First part: `gwi launch` trains a network on two processes; a random worker gets SIGKILL at a random moment, many times; torchrun
+starts the workers again, and the fit goes on from its snapshot. While it runs, the snapshots are read over and over: they must be
+whole at every moment. Last the model is compared with that of a fit left alone. Second part: a cluster of two Dask workers does a
+cross-validated fit again and again; each time one of them is killed. Records go to results/kills.csv.
 """
 
 from __future__ import annotations
