@@ -125,7 +125,7 @@ def test_gradients_are_those_of_the_mean_loss_over_all_rows():
 
 
 def whole_fit(mean):
-    stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_SEEN = 0, 3000
+    stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_STEPS = 0, 30
     model = GWIRegressor(mean, num_inducing=12, random_state=0, dtype="float64").fit(source())
     return model.predict(source().x[:40], return_std=True), model.summary_.num_rows
 
@@ -138,9 +138,9 @@ def test_a_whole_fit_on_three_processes_ends_with_one_model(mean):
         np.testing.assert_array_equal(std, found[0][0][1])
         assert num_rows == 800
     if mean == "svgp":
-        kept = stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_SEEN
+        kept = stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_STEPS
         (values, std), _ = whole_fit(mean)
-        stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_SEEN = kept
+        stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_STEPS = kept
         np.testing.assert_allclose(found[0][0][0], values, rtol=0, atol=1e-8)
         np.testing.assert_allclose(found[0][0][1], std, rtol=1e-6)
 
@@ -173,7 +173,7 @@ def trained(folder, interval, pause=0.0):
         time.sleep(pause)
         return squares(network(x.float()), y.mT.float())
 
-    train_on_stream(network, loss, stream, name="network", seed=1, num_epochs=6, batch_size=80)
+    train_on_stream(network, loss, stream, name="network", seed=1, num_epochs=2, batch_size=80)
     return torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()])
 
 
@@ -183,7 +183,7 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     steps = []
-    for victim, last in ((0, 4), (1, 15), (0, 33)):
+    for victim, last in ((0, 2), (1, 7), (0, 13)):
         port = free_port()
         arguments = (tmp_path, 0.0, 0.005)
         workers = [context.Process(target=_worker, args=(trained, rank, 2, port, results, arguments)) for rank in range(2)]
@@ -204,6 +204,6 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
         found = Snapshots.of(tmp_path, "fit").read("network")
         steps.append(found[0]["steps"])
     assert steps == sorted(steps)
-    assert 33 <= steps[-1] < 60
+    assert 13 <= steps[-1] < 20
     for found in together(trained, 2, tmp_path, 0.0):
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)

@@ -29,8 +29,7 @@ def rows(count=3000, seed=0):
 def streams(monkeypatch):
     """Nothing is small enough to be read into memory, and networks see few rows."""
     monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 0)
-    monkeypatch.setattr(parallel_training, "FEWEST_SEEN", 40_000)
-    monkeypatch.setattr(parallel_training, "BATCH_SIZE", 100)
+    monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 400)
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from gwi.ranks import Ranks
 from gwi.sources import seed_of
 from gwi.streams import Rule, Stream
 
-# Rows a step, and the fewest that a network sees altogether.
-BATCH_SIZE = 1024
-FEWEST_SEEN = 5_000_000
+# Rows a step, fewer where there are few rows, and the fewest steps.
+SMALLEST_BATCH, LARGEST_BATCH = 128, 1024
+FEWEST_STEPS = 5000
 
 # The loss of each row from standardised rows and targets, rows last.
 RowLoss = Callable[[Tensor, Tensor], Tensor]
@@ -44,9 +44,9 @@ def add_gradients(losses: Tensor, parameters: Sequence[Tensor], num_rows: int, r
             parameter.grad = total
 
 
-def num_epochs_for(num_rows: int) -> int:
-    """Every row at least once, and `FEWEST_SEEN` altogether."""
-    return max(1, math.ceil(FEWEST_SEEN / num_rows))
+def batch_size_for(num_rows: int) -> int:
+    """Rows a step, of all processes together."""
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, num_rows // 64))
 
 
 def train_on_stream(
@@ -74,14 +74,14 @@ def train_on_stream(
         name: of the stage, for its snapshot.
         seed: of order and dropout.
         rule: the targets; those of the rows unless given.
-        num_epochs: passes over the rows; `num_epochs_for` unless given.
-        batch_size: rows a step, of all processes together; `BATCH_SIZE` unless given.
+        num_epochs: passes over the rows; as many as give `FEWEST_STEPS` unless given, and one at least.
+        batch_size: rows a step, of all processes together; `batch_size_for` unless given.
         learning_rate: at its highest.
         weight_decay: of AdamW.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
-    epochs = num_epochs_for(stream.num_rows) if num_epochs is None else num_epochs
-    steps = math.ceil(stream.num_rows / (BATCH_SIZE if batch_size is None else batch_size))
+    steps = math.ceil(stream.num_rows / (batch_size_for(stream.num_rows) if batch_size is None else batch_size))
+    epochs = math.ceil(FEWEST_STEPS / steps) if num_epochs is None else num_epochs
     optimiser = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay)
     warm_up = max(1, epochs * steps // 20)
 
