@@ -223,6 +223,8 @@ def stream_speed() -> str:
     """Rows, seconds, rows a second and peak memory of fits and predictions from Parquet, and the other quantities as they are."""
     found = {r["quantity"]: float(r["value"]) for r in read("speed") if r["set"] == "generated"}
     counts = sorted(int(name.split("_")[-2]) for name in found if name.startswith("stream_fit_seconds_"))
+    if not counts:
+        return "Not measured yet."
     rows = [
         [
             f"{count:,}",
@@ -243,6 +245,8 @@ def stream_speed() -> str:
 
 
 def processes() -> str:
+    if not (ROOT / "benchmarks" / "results" / "processes.csv").is_file():
+        return "Not measured yet."
     rows = [
         [
             f"{int(r['rows']):,}",
@@ -258,6 +262,8 @@ def scaling() -> str:
     """Seconds of a fit by the cost model: a fixed part, a part that machines share, and messages that grow with their number."""
     found = {r["quantity"]: float(r["value"]) for r in read("speed") if r["set"] == "generated"}
     counts = sorted(int(name.split("_")[-2]) for name in found if name.startswith("stream_fit_seconds_"))
+    if len(counts) < 2:
+        return "Not measured yet."
     low, high = (found[f"stream_fit_seconds_{count}_rows"] for count in (counts[0], counts[-1]))
     a_row = (high - low) / (counts[-1] - counts[0])
     fixed = max(low - a_row * counts[0], 0.0)
