@@ -372,8 +372,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for row in measure(QUICK):
                 print(*row.values(), sep=", ", flush=True)
         else:
-            # The rows of benchmarks/cli_speed.py stay.
-            others = [row for row in records.read("speed") if row["set"] == "command line"]
+            # Rows of other scripts, such as benchmarks.scale and benchmarks.cli_speed, stay.
+            others = [row for row in records.read("speed") if row["set"] not in SETS]
             records.write("speed", chain(measure(Sizes()), others))
 
 

@@ -35,6 +35,7 @@ from gwi.linalg import cholesky
 from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
 from gwi.means import ConstantMean, KernelMean, SumMean
 from gwi.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.pending import run_pending
 from gwi.prior import PriorFit
 from gwi.scaling import Array
 from gwi.selection import name_of, stack
@@ -113,13 +114,15 @@ def learn_members(
     means: Sequence[Any],
     y_judge: Float[Tensor, "J V"],
     judge_weight: Float[Tensor, " V"],
+    *,
+    freeze: bool = True,
 ) -> list[Trained]:
-    """Train, or ask, every mean."""
-    members = []
+    """Train, or ask, every mean; a module is only asked if `freeze`."""
+    begun = []
     for item in means:
         task.report(name_of(item), 0.0)
-        members.append(learn_logits(item, task, prior, basis, y_judge, judge_weight))
-    return members
+        begun.append(learn_logits(item, task, prior, basis, y_judge, judge_weight, freeze=freeze))
+    return list(run_pending(task, begun))
 
 
 def class_covariances(
@@ -250,7 +253,7 @@ def temper_classes(
     )
     points = (kernel.inducing_points, *(part.inducing_points for part in mean.modules() if isinstance(part, KernelMean)))
     summary = ClassSummary(
-        num_rows=len(task.x),
+        num_rows=task.num_rows,
         num_classes=len(task.classes),
         members=tuple(
             ClassMember(
@@ -260,7 +263,7 @@ def temper_classes(
         ),
         covariance=kind,
         num_inducing=len(kernel.inducing_points),
-        stores_all_rows=any(len(z) == len(task.x) for z in points),
+        stores_all_rows=any(len(z) == task.num_rows for z in points),
         divergence_weight=divergence_weight,
         logit_scale=model.logit_scale,
         tempering=tuple(alpha.tolist()),

@@ -36,6 +36,8 @@ from gwi.sums import row_sums
 
 # M of the preset, in units of √N.
 PAPER_FACTORS = (0.5, 0.75, 1.0)
+# Gradient steps of joint training, about, and epochs of the preset.
+JOINT_STEPS, PAPER_EPOCHS = 3000, 100
 # N_B and N_S of the preset.
 PAPER_BATCH, PAPER_COMPARISON = 1000, 100
 
@@ -61,6 +63,11 @@ class JointOptions:
     batch_size: int
     learning_rate: float
     paper: bool = False
+
+
+def default_epochs(num_batches: int, paper: bool) -> int:
+    """Passes over the rows where their number is not given."""
+    return PAPER_EPOCHS if paper else max(2, JOINT_STEPS // num_batches)
 
 
 def joint_model(

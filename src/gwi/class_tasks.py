@@ -14,14 +14,16 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from gwi.batches import Batches, Reservoir
 from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
 from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
 from gwi.class_model import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.features import NetworkFeatures
-from gwi.fitting import MEAN_BASIS
+from gwi.fitting import mean_basis_size
 from gwi.inducing import Method, choose_inducing_points
+from gwi.interop import as_array
 from gwi.kernels import FeatureKernel, default_kernel
 from gwi.learners import Task, Trained
 from gwi.logits import indicators, plan_logits, standardised_indicators
@@ -29,6 +31,8 @@ from gwi.means import FirstColumns, ModuleMean
 from gwi.prior import PriorFit
 from gwi.progress import Report
 from gwi.scaling import Array, OriginalRowsMean, Scales
+from gwi.sources import RowSource
+from gwi.stream_tasks import stream_task
 
 NUM_FOLDS = 5
 # Numbers in all factors F_j together: with M inducing points and J classes, J M² of them.
@@ -55,6 +59,7 @@ class ClassOptions:
         network_dtype: of networks that we train.
         generator: for everything random.
         report: of progress.
+        n_jobs: of joblib, for fits that are independent of each other.
     """
 
     kernel: str | Kernel
@@ -67,6 +72,7 @@ class ClassOptions:
     network_dtype: torch.dtype
     generator: torch.Generator
     report: Report
+    n_jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -132,22 +138,101 @@ def stacked_logits(
         task = replace(task, x_judge=scales.rows(validation[0], options.device))
         y_judge = indicators(validation[1], num_classes, options.device)
         judge_weight = torch.ones_like(y_judge[0])
+    return stacked_task(task, y_judge, judge_weight, means, options)
+
+
+def stacked_task(
+    task: Task,
+    y_judge: Float[Tensor, "J V"],
+    judge_weight: Float[Tensor, " V"],
+    means: Sequence[Any] | Literal["auto"],
+    options: ClassOptions,
+    *,
+    freeze: bool = True,
+) -> Prepared:
+    """Prior, Z and means for the rows of a task, stacked; modules among them are trained unless `freeze`."""
+    task = replace(task, n_jobs=options.n_jobs)
+    x, num_classes = task.x, len(task.y)
     options.report("prior", 0.0)
-    kernel, note = class_kernel(options.kernel, X.shape[1])
-    standardised = replace(task, y=standardised_indicators(y, w))
+    kernel, note = class_kernel(options.kernel, x.shape[1])
+    standardised = replace(task, y=standardised_indicators(task.y, task.weight))
     method: Method = "kmeans" if options.inducing_points == "auto" else options.inducing_points
     num_inducing = options.num_inducing
     if num_inducing == "auto" and ALL_ROWS >= len(x) > (MOST_FACTOR_NUMBERS / num_classes) ** 0.5:
         num_inducing = min(SPARSE_INDUCING, len(x))
-    prior, z = choose_prior(standardised, kernel.to(options.device), num_inducing, method)
-    basis = z
-    if options.num_inducing == "auto" and z is not task.x:
-        count = int(MEAN_BASIS * min(1.0, (10 / num_classes) ** 0.5))
-        basis = x[torch.randperm(len(x), generator=generator)[:count].to(x.device)]
-    chosen = plan_logits(len(x), num_classes) if means == "auto" else means
-    members = learn_members(task, prior, basis, chosen, y_judge, judge_weight)
+
+    def chosen() -> tuple[PriorFit, Tensor, Tensor]:
+        prior, z = choose_prior(standardised, kernel.to(options.device), num_inducing, method)
+        if options.num_inducing != "auto" or z is task.x:
+            return prior, z, z
+        count = int(mean_basis_size(task.num_rows, len(z)) * min(1.0, (10 / num_classes) ** 0.5))
+        return prior, z, x[torch.randperm(len(x), generator=task.generator)[:count].to(x.device)]
+
+    prior, z, basis = task.decided(chosen)
+    planned = plan_logits(task.num_rows, num_classes) if means == "auto" else means
+    members = learn_members(task, prior, basis, planned, y_judge, judge_weight, freeze=freeze)
     learned = combine_logits(task, prior, z, members, y_judge, judge_weight, options.logit_scale)
-    return Prepared(learned, StandardRows(scales, X.shape[1:]), note)
+    return Prepared(learned, StandardRows(task.scales, x.shape[1:]), note)
+
+
+def streamed_logits(
+    source: RowSource,
+    validation: Any,
+    means: Sequence[Any] | Literal["auto"],
+    options: ClassOptions,
+    freeze: bool,
+    snapshots: Any = None,
+    description: str = "",
+) -> Prepared:
+    """Means of a table that is read some rows at a time, judged on rows set apart, stacked."""
+    found = stream_task(
+        source,
+        options.generator,
+        labels=True,
+        validation=validation,
+        device=options.device,
+        network_dtype=options.network_dtype,
+        snapshots=snapshots,
+        description=description,
+        report=options.report,
+    )
+    judged = stacked_task(found.task, found.y_judge, torch.ones_like(found.y_judge[0]), means, options, freeze=freeze)
+    return replace(judged, note="; ".join(filter(None, (judged.note, found.note))))
+
+
+def labels_and_shape(loader: DataLoader[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """The labels that a loader gives, each at least once, and the shape of its rows."""
+    found, shape = [], ()
+    for rows, labels in loader:
+        found.append(np.unique(as_array(labels)))
+        shape = tuple(rows.shape[1:])
+    if not found:
+        raise ValueError("The loader is empty; a fit needs rows of at least two classes.")
+    return np.concatenate(found), shape
+
+
+def checked_shapes(X: Any) -> NDArray[Any]:
+    """Rows with more axes than one, finite: float32 unless they are float64."""
+    rows = np.asarray(X)
+    if rows.ndim < 2 or len(rows) == 0:
+        raise ValueError(
+            f"Rows must have at least two axes, the first of them for rows, and there must be some; got {rows.shape}."
+        )
+    if rows.dtype not in (np.float32, np.float64):
+        rows = rows.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise ValueError("Rows must be finite; some values are NaN or infinite: impute or drop them.")
+    return rows
+
+
+def split_batches(training: Batches, share: float, generator: torch.Generator) -> tuple[Batches, Batches]:
+    """Rows to learn from, and a share of them set apart, of each class the same."""
+    rows, labels = training.rows, training.labels
+    assert labels is not None
+    assert not isinstance(rows, DataLoader)
+    fold = class_folds(torch.from_numpy(labels), round(1 / share), generator).numpy()
+    parts = [Batches(rows[keep], labels[keep], training.classes) for keep in (fold != 0, fold == 0)]
+    return parts[0], parts[1]
 
 
 def frozen_logits(

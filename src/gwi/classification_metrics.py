@@ -35,12 +35,40 @@ class ClassScores:
     ece: float
 
 
+@dataclass(frozen=True)
+class ClassTotals:
+    """Sums over rows from which all scores follow; those of parts add up to those of the whole.
+
+    Attributes:
+        num_rows: N.
+        sums: of hits, NLL and squared distance.
+        excess: Σ (hit − confidence) over the rows of each bin of the confidence.
+    """
+
+    num_rows: int
+    sums: Float[Array, 3]
+    excess: Float[Array, " bins"]
+
+    def __add__(self, other: ClassTotals) -> ClassTotals:
+        return ClassTotals(self.num_rows + other.num_rows, self.sums + other.sums, self.excess + other.excess)
+
+    def scores(self) -> ClassScores:
+        """All of them."""
+        accuracy, nll, brier = (float(value) / self.num_rows for value in self.sums)
+        return ClassScores(accuracy, nll, brier, float(np.abs(self.excess).sum() / self.num_rows))
+
+
 def score_classes(probabilities: Float[Array, "N J"], y: Int[NDArray[np.int64], " N"]) -> ClassScores:
     """All scores of the probabilities at these labels, which are 0 to J − 1; nothing is clipped, so that the NLL may be infinite.
 
     Raises:
         ValueError: when there are no rows, a row is no probability distribution, or a label is no class.
     """
+    return class_totals(probabilities, y).scores()
+
+
+def class_totals(probabilities: Float[Array, "N J"], y: Int[NDArray[np.int64], " N"]) -> ClassTotals:
+    """The sums behind `score_classes`, with its errors."""
     num_rows, num_classes = probabilities.shape
     if num_rows == 0:
         raise ValueError("Scores need at least one row; got none.")
@@ -54,22 +82,14 @@ def score_classes(probabilities: Float[Array, "N J"], y: Int[NDArray[np.int64], 
     if y.min() < 0 or y.max() >= num_classes:
         raise ValueError(f"Labels must be 0 to {num_classes - 1}, the columns of the probabilities; got {y.min()} to {y.max()}.")
     with np.errstate(divide="ignore"):
-        nll = -np.log(probabilities[np.arange(num_rows), y]).mean()
+        nll = -np.log(probabilities[np.arange(num_rows), y]).sum()
     hit = probabilities.argmax(1) == y
     residual = probabilities.copy()
     residual[np.arange(num_rows), y] -= 1
-    return ClassScores(
-        accuracy=float(hit.mean()),
-        nll=float(nll),
-        brier=float(np.square(residual).sum(1).mean()),
-        ece=_calibration_error(probabilities.max(1), hit),
-    )
-
-
-def _calibration_error(confidence: Float[Array, " N"], hit: NDArray[np.bool_]) -> float:
-    inner_edges = np.arange(1, NUM_BINS) / NUM_BINS
-    excess = np.bincount(np.searchsorted(inner_edges, confidence), weights=hit - confidence)
-    return float(np.abs(excess).sum() / len(confidence))
+    confidence = probabilities.max(1)
+    place = np.searchsorted(np.arange(1, NUM_BINS) / NUM_BINS, confidence)
+    excess = np.bincount(place, weights=hit - confidence, minlength=NUM_BINS).astype(np.float64)
+    return ClassTotals(num_rows, np.array([float(hit.sum()), nll, np.square(residual).sum()]), excess)
 
 
 def entropy(probabilities: Float[Array, "*rows J"]) -> Float[Array, "*rows"]:

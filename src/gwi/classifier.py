@@ -24,40 +24,48 @@ from gwi.batches import Batches, indices
 from gwi.calibration import CovarianceName
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import TemperingName, assemble_classes
-from gwi.class_joint import JointOptions, joint_model, paper_model
+from gwi.class_joint import JointOptions, default_epochs, joint_model, paper_model
 from gwi.class_model import ClassDecomposition, ClassSummary
-from gwi.class_tasks import ClassOptions, Prepared, class_folds, frozen_logits, stacked_logits
+from gwi.class_tasks import (
+    ClassOptions,
+    Prepared,
+    checked_shapes,
+    frozen_logits,
+    labels_and_shape,
+    split_batches,
+    stacked_logits,
+    streamed_logits,
+)
 from gwi.classification_metrics import entropy
 from gwi.files import to_bytes, write_atomically
 from gwi.inducing import Method
-from gwi.interop import as_array, floating_dtype, like
+from gwi.interop import as_array, document_of, floating_dtype, like, require_choice
 from gwi.measures import GaussianMeasure
 from gwi.progress import Report, progress
+from gwi.ranks import Ranks
 from gwi.scaling import Array, merge_equal_rows
 from gwi.selection import FEW_ROWS
+from gwi.sources import RowSource, as_source, is_source
+from gwi.stream_tasks import in_memory
 
 LikelihoodName = Literal["softmax", "robust-max"]
 # The share of the rows that joint training sets apart when no validation rows are given.
 VALIDATION_SHARE = 0.1
-# Gradient steps of joint training, about, where no number of epochs is given.
-JOINT_STEPS = 3000
-# Epochs of the paper's protocol.
-PAPER_EPOCHS = 100
 
 
 class GWIClassifier(ClassifierMixin, BaseEstimator):
     """Classification with honest probabilities: any mean, one sparse-GP covariance a class, scales judged on unseen rows.
 
     Rows may be arrays, data frames or tensors, tensors in, tensors out. With a torch module as mean they may have any shape, such
-    as images, and may come from a ``DataLoader`` of (rows, labels) that is read some rows at a time.
+    as images. `fit` also takes a ``DataLoader`` of (rows, labels), and of tables a Parquet file, a folder of them or a
+    ``pyarrow.dataset``, of any size, alone or under ``torchrun`` with other processes.
 
     Args:
         mean: ``"auto"`` stacks several; ``"svgp"``, ``"network"``, ``"linear"``, a module with one logit a class, a scikit-learn
             classifier, a callable from rows to logits, or a list of these. A module is trained jointly with its covariance by the
             generalized loss.
         freeze_mean: take a module as it is; `fit` then needs ``validation``.
-        correct_mean: let the validation rows add a kernel mean to a frozen module's logits, where that lowers the likelihood's
-            loss on unseen ones by more than its standard error; False keeps the logits but for their scale.
+        correct_mean: let validation rows add a kernel mean to a frozen module's logits where that helps; False: a scale only.
         likelihood: ``"softmax"``, integrated without sampling, or ``"robust-max"``.
         epsilon: ε of robust-max, the share of labels taken to be wrong.
         kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised, flattened rows;
@@ -77,6 +85,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         device: where tensors live.
         dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
         random_state: seed or generator.
+        n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
         verbose: 1 shows progress and prints the summary.
 
     Attributes:
@@ -110,6 +119,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ):
         self.mean = mean
@@ -131,35 +141,65 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
         self.dtype = dtype
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, validation: Any = None) -> GWIClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        validation: Any = None,
+        snapshots: str | os.PathLike[str] | None = None,
+    ) -> GWIClassifier:
         """Learn mean, covariances and scales.
 
         Args:
-            X: rows, or a loader of (rows, labels).
-            y: labels; None with a loader.
+            X: rows; or a path, a dataset or a loader of rows and labels.
+            y: labels; of a path or a dataset the name of their column; of a loader None.
             sample_weight: of each row; not with a module.
-            validation: rows and labels that frozen means have not seen, or a loader of them; all means are then judged on them.
+            validation: rows and labels that frozen means have not seen, or a loader; all means are then judged on them.
+            snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start = time.perf_counter()
         self._check_options()
-        with progress(self.verbose > 0) as report:
+        is_module, is_shown = isinstance(self.mean, nn.Module), self.verbose > 0 and Ranks.current().is_first
+        with progress(is_shown) as report:
             options = self._options(report)
-            if isinstance(self.mean, nn.Module):
+            if is_source(X) and not (is_module and isinstance(X, DataLoader)):
+                self._fit_source(as_source(X, y, labels=True), sample_weight, validation, snapshots, options)
+            elif is_module:
                 if sample_weight is not None:
                     raise ValueError("A module as mean takes no sample_weight; leave it out, or repeat rows.")
                 self._fit_module(X, y, validation, options)
             else:
                 self._fit_table(X, y, sample_weight, validation, options)
         self.summary_ = replace(self.summary_, seconds=time.perf_counter() - start)
-        if self.verbose:
+        if is_shown:
             print(self.summary_)
         return self
 
+    def _fit_source(self, source: RowSource, sample_weight: Any, validation: Any, snapshots: Any, options: ClassOptions) -> None:
+        rows = in_memory(source)
+        if rows is None:
+            if sample_weight is not None or self.preset is not None:
+                raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
+            means = self._chosen()
+            prepared = streamed_logits(source, validation, means, options, self.freeze_mean, snapshots, repr(self))
+            task = prepared.learned.task
+            assert task.classes is not None
+            self.classes_, self.n_features_in_ = task.classes, task.x.shape[1]
+            self._assemble(prepared, options)
+        elif isinstance(self.mean, nn.Module):
+            self._fit_module(rows.x, np.array(rows.y.tolist()), validation, options)
+        else:
+            self._fit_table(rows.x, np.array(rows.y.tolist()), sample_weight, validation, options)
+        if source.features is not None:
+            self.feature_names_in_ = np.array(source.features, dtype=object)
+
     def _check_options(self) -> None:
-        if self.likelihood not in ("softmax", "robust-max"):
-            raise ValueError(f'likelihood is "softmax" or "robust-max"; got {self.likelihood!r}.')
+        require_choice("likelihood", self.likelihood, LikelihoodName)
+        require_choice("covariance", self.covariance, CovarianceName)
         if isinstance(self.tempering, str) and self.tempering not in ("auto", "per-class"):
             raise ValueError(f'tempering is "auto", "per-class", a factor, or None; got {self.tempering!r}.')
         if self.preset not in (None, "paper") or (self.preset == "paper" and not isinstance(self.mean, nn.Module)):
@@ -177,6 +217,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             network_dtype=floating_dtype(self.dtype),
             generator=torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1))),
             report=report,
+            n_jobs=self.n_jobs,
         )
 
     @property
@@ -184,8 +225,6 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         return self.epsilon if self.likelihood == "robust-max" else None
 
     def _fit_table(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: ClassOptions) -> None:
-        if isinstance(X, DataLoader):
-            raise ValueError("A DataLoader needs a torch module as mean; pass arrays for other means.")
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2)
         labels = self._labels(y)
         weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
@@ -204,12 +243,15 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         elif len(X) < FEW_ROWS:
             X, column, weight = merge_equal_rows(X, labels[:, None].astype(np.float64), weight)
             labels = column[:, 0].astype(np.int64)
-        chosen = self.mean
-        if not (isinstance(chosen, str) and chosen == "auto"):
-            chosen = list(chosen) if isinstance(chosen, list | tuple) else [chosen]
-            if not chosen:
-                raise ValueError("mean is an empty list; name at least one mean.")
-        self._assemble(stacked_logits(X, labels, weight, judge, self.classes_, chosen, options), options)
+        self._assemble(stacked_logits(X, labels, weight, judge, self.classes_, self._chosen(), options), options)
+
+    def _chosen(self) -> Any:
+        if isinstance(self.mean, str) and self.mean == "auto":
+            return "auto"
+        chosen = list(self.mean) if isinstance(self.mean, list | tuple) else [self.mean]
+        if not chosen:
+            raise ValueError("mean is an empty list; name at least one mean.")
+        return chosen
 
     def _assemble(self, prepared: Prepared, options: ClassOptions) -> None:
         options.report("covariances", 0.0)
@@ -237,18 +279,17 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         elif isinstance(training.rows, DataLoader):
             raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
         else:
-            training, judge = self._split(training, options.generator)
+            training, judge = split_batches(training, VALIDATION_SHARE, options.generator)
         if self.freeze_mean and self.preset is None:
             self._assemble(frozen_logits(network, training, judge, shape, options), options)
             return
         paper = self.preset == "paper"
         batch_size = 1000 if paper else self.batch_size
-        steps = training.num_batches(batch_size)
         joint = JointOptions(
             epsilon=self.epsilon if paper else self._epsilon,
             divergence_weight=1.0 if paper else self.divergence_weight,
             tempering="per-class" if paper else self.tempering,
-            num_epochs=self.max_epochs or (PAPER_EPOCHS if paper else max(2, JOINT_STEPS // steps)),
+            num_epochs=self.max_epochs or default_epochs(training.num_batches(batch_size), paper),
             batch_size=batch_size,
             learning_rate=self.learning_rate,
         )
@@ -267,14 +308,8 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
 
     def _batches(self, X: Any, y: Any) -> tuple[Batches, tuple[int, ...]]:
         if isinstance(X, DataLoader):
-            found: list[NDArray[Any]] = []
-            shape: tuple[int, ...] = ()
-            for rows, labels in X:
-                found.append(np.unique(as_array(labels)))
-                shape = tuple(rows.shape[1:])
-            if not found:
-                raise ValueError("The loader is empty; a fit needs rows of at least two classes.")
-            self._labels(np.concatenate(found))
+            found, shape = labels_and_shape(X)
+            self._labels(found)
             self.n_features_in_ = int(np.prod(shape))
             return Batches(X, None, self.classes_), shape
         rows = self._shaped_rows(X, reset=True)
@@ -292,27 +327,11 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"validation rows must have the shape {shape} of the training rows; got {rows.shape[1:]}.")
         return Batches(rows, indices(y, self.classes_), self.classes_)
 
-    def _split(self, training: Batches, generator: torch.Generator) -> tuple[Batches, Batches]:
-        assert training.labels is not None
-        assert not isinstance(training.rows, DataLoader)
-        fold = class_folds(torch.from_numpy(training.labels), round(1 / VALIDATION_SHARE), generator).numpy()
-        parts = [Batches(training.rows[keep], training.labels[keep], training.classes) for keep in (fold != 0, fold == 0)]
-        return parts[0], parts[1]
-
     def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
         if not (hasattr(X, "shape") and len(X.shape) > 2):
             return validate_data(self, as_array(X), dtype=np.float64, reset=reset)
-        rows = np.asarray(as_array(X))
-        if rows.ndim < 2 or len(rows) == 0:
-            raise ValueError(
-                f"Rows must have at least two axes, the first of them for rows, and there must be some; got {rows.shape}."
-            )
-        if rows.dtype not in (np.float32, np.float64):
-            rows = rows.astype(np.float32)
-        if not np.isfinite(rows).all():
-            raise ValueError("Rows must be finite; some values are NaN or infinite: impute or drop them.")
-        return rows
+        return checked_shapes(as_array(X))
 
     @property
     def posterior_(self) -> GaussianMeasure:
@@ -362,8 +381,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
 
     def nll(self, X: Any, y: Any) -> float:
         """Mean negative log probability of the labels."""
-        probabilities, _ = self._probabilities(X)
-        chosen = probabilities[np.arange(len(probabilities)), indices(y, self.classes_)]
+        chosen = np.take_along_axis(self._probabilities(X)[0], indices(y, self.classes_)[:, None], axis=1)
         return float(-np.log(chosen.clip(np.finfo(float).tiny)).mean())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -379,13 +397,4 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
     def _encoded(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         check_is_fitted(self, "model_")
         model, tensors = encode_classes(self.model_)
-        names = getattr(self, "feature_names_in_", None)
-        plain = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
-        document = {
-            "estimator": type(self).__name__,
-            "parameters": plain,
-            "feature_names": None if names is None else list(names),
-            "summary": encode_class_summary(self.summary_),
-            "model": model,
-        }
-        return document, tensors
+        return document_of(self, summary=encode_class_summary(self.summary_), model=model), tensors

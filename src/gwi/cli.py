@@ -5,29 +5,38 @@ Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a f
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import secrets
 import sys
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
 
+from gwi.console import (
+    DataFile,
+    Force,
+    Json,
+    ModelFile,
+    Quiet,
+    check_max_time,
+    check_output,
+    check_task,
+    names,
+    note,
+    noted_warnings,
+    on_cluster,
+    print_json,
+    show,
+)
+from gwi.launching import give_up, is_given_up
 from gwi.tables import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
-DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]
-Force = Annotated[bool, typer.Option("--force", help="overwrite the output file")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
 
 
 def main() -> None:
@@ -37,10 +46,13 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit code. A user's mistake is one sentence on the error stream."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and is_given_up():
+        return 0
     try:
         result = app(list(arguments), prog_name="gwi", standalone_mode=False)
     except UserError as error:
-        return _failed(str(error), 2)
+        code = _failed(str(error), 2)
+        return 0 if give_up() else code
     except (KeyboardInterrupt, typer.Abort):
         return _failed("interrupted; no output was written.", 130)
     except typer.Exit as error:
@@ -61,73 +73,6 @@ def run(arguments: Sequence[str]) -> int:
 def _failed(sentence: str, code: int) -> int:
     print(f"gwi: {' '.join(sentence.split())}", file=sys.stderr)
     return code
-
-
-def _note(sentence: str, quiet: bool) -> None:
-    if not quiet:
-        print(f"note: {sentence}", file=sys.stderr)
-
-
-@contextmanager
-def _noted_warnings(quiet: bool) -> Iterator[None]:
-    """Our own warnings as notes; others, of libraries, are not for users of the command."""
-    from gwi.findings import GWIWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", GWIWarning)
-        yield
-    for text in dict.fromkeys(str(item.message) for item in caught):
-        _note(text, quiet)
-
-
-def _check_output(path: Path, force: bool, *inputs: Path) -> None:
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; give the name of a file.")
-    if not path.parent.is_dir():
-        raise UserError(f"The folder {path.parent} does not exist; create it first.")
-    if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
-        raise UserError(f"{path} is also read; write to another file.")
-    if path.exists() and not force:
-        raise UserError(f"{path} exists; give --force to overwrite it.")
-
-
-def _check_task(task: str) -> None:
-    if task not in ("auto", "regression", "classification"):
-        raise UserError(f"--task is regression, classification or auto; got {task!r}.")
-
-
-def _check_max_time(max_time: float | None) -> None:
-    if max_time is not None and not 0 < max_time < float("inf"):
-        raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _show(title: str, values: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table as Grid
-
-    grid = Grid(title=title, show_header=False, title_justify="left")
-    for name, value in values.items():
-        shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
-        grid.add_row(name.replace("_", " "), shown)
-    Console(highlight=False, markup=False).print(grid)
-
-
-def _print_json(values: dict[str, Any]) -> None:
-    print(json.dumps(_finite(values), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and value - value != 0 else value
 
 
 def _version(shown: bool) -> bool:
@@ -157,37 +102,48 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
     holdout: Annotated[float, typer.Option(help="share of the rows held out for the scores; 0 for none")] = 0.2,
     refit: Annotated[bool, typer.Option(help="fit again to all rows after scoring")] = True,
+    jobs: Annotated[int | None, typer.Option(help="fits of boosting and linear means side by side; -1 for all cores")] = None,
+    cluster: Annotated[str | None, typer.Option(help="tcp://... of a Dask cluster that does these fits")] = None,
+    snapshots: Annotated[Path | None, typer.Option(help="folder where the fit of a large table keeps its progress")] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Fit a model to a table, score it on rows held out, and write it to a file."""
-    _check_output(output, force, data)
-    _check_task(task)
-    _check_max_time(max_time)
+    check_output(output, force, data)
+    check_task(task)
+    check_max_time(max_time)
     if preset not in (None, "paper"):
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
-    from gwi.tables import read_table
+    from gwi.ranks import joined
+    from gwi.stream_tool import is_large
+    from gwi.tables import open_table, read_table
     from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
+    leave_out = names(drop)
+    with joined() as ranks, on_cluster(cluster):
+        source = open_table(data)
+        if is_large(source):
+            choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet and ranks.is_first, jobs)
+            _fit_large(source, target, cast(Any, task), leave_out, choices, holdout, snapshots, output, as_json)
+            return
     everything = read_table(data)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     if len(table) < len(everything):
-        _note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
+        note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
     if chosen == "classification" and max_time is not None:
-        _note("--max-time is for regression; it is not used.", quiet)
+        note("--max-time is for regression; it is not used.", quiet)
     training, held = split(y, holdout, chosen, seed)
     is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
     num_fits = 2 if is_scored and refit else 1
     choices = Choices(
-        mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet
+        mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet, jobs
     )
-    leave_out = _names(drop)
     scores: dict[str, float] = {}
-    with _noted_warnings(quiet):
+    with noted_warnings(quiet), on_cluster(cluster):
         if is_scored:
             tool = fit_tool(table[training], y[training], target, chosen, leave_out, choices)
             scores = all_scores(tool, [judge(tool, table[held])])
@@ -195,14 +151,64 @@ def fit(
             tool = fit_tool(table, y, target, chosen, leave_out, choices)
     tool = replace(tool, scores={name: value for name, value in scores.items() if value - value == 0})
     for name, reason in tool.columns.dropped:
-        _note(f"column {name!r} is not used: it {reason}.", quiet)
+        note(f"column {name!r} is not used: it {reason}.", quiet)
     tool.save(output)
     if as_json:
-        _print_json(_description(tool, output))
+        print_json(_description(tool, output))
     else:
         if scores:
-            _show(f"Scores on {len(held)} rows held out", scores)
+            show(f"Scores on {len(held)} rows held out", scores)
         print(f"{chosen.capitalize()} of {target!r} from {len(tool.columns.columns)} columns, {len(table)} rows: {output}")
+
+
+def _fit_large(
+    source: Any,
+    target: str,
+    task: Any,
+    drop: list[str],
+    choices: Any,
+    holdout: float,
+    snapshots: Path | None,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Fit a table that is read some rows at a time, alone or with other processes; the first writes and prints."""
+    import contextlib
+
+    from gwi.ranks import Ranks
+    from gwi.stream_tool import as_parquet, fit_large
+
+    quiet, is_first = not choices.verbose, Ranks.current().is_first
+    source, said = as_parquet(source)
+    if said:
+        note(said, quiet)
+    with noted_warnings(quiet), contextlib.redirect_stdout(io.StringIO()):
+        tool = fit_large(source, target, task, drop, choices, holdout, snapshots)
+    if not is_first:
+        return
+    for name, reason in tool.columns.dropped:
+        note(f"column {name!r} is not used: it {reason}.", quiet)
+    tool = replace(tool, scores={name: value for name, value in tool.scores.items() if value - value == 0})
+    tool.save(output)
+    if as_json:
+        print_json(_description(tool, output))
+        return
+    if tool.scores:
+        show(f"Scores on {tool.scores['rows']:.0f} rows held out", tool.scores)
+    rows = tool.estimator.summary_.num_rows
+    print(f"{tool.task.capitalize()} of {target!r} from {len(tool.columns.columns)} columns, {rows} rows: {output}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def launch(context: typer.Context) -> None:
+    """Run a command on several processes or machines: gwi launch [options of torchrun] fit ...
+
+    A process that dies is started again with the others and goes on from the last snapshot (fit --snapshots FOLDER).
+    """
+    from gwi.launching import launch as start
+
+    if code := start(context.args):
+        raise typer.Exit(code)
 
 
 @app.command()
@@ -224,7 +230,7 @@ def predict(
         raise UserError(f"--coverage lies strictly between 0 and 1; got {coverage:g}.")
     to_stream = str(output) == "-"
     if not to_stream:
-        _check_output(output, force, model, data)
+        check_output(output, force, model, data)
     from gwi.outputs import Writer, kept_names
     from gwi.progress import progress
     from gwi.tables import open_table, read_parts
@@ -236,7 +242,7 @@ def predict(
     known = {*kept, *used}
     extra = [name for name in source.header if name not in known]
     if extra:
-        _note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
+        note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
     beside = output.with_name(f".{output.name}.{secrets.token_hex(8)}")
     try:
         with Writer(None if to_stream else beside, output.suffixes, excel_safe) as writer, progress(not quiet) as report:
@@ -263,16 +269,18 @@ def evaluate(
     from gwi.tool import all_scores, judge, load_tool
 
     tool, source = load_tool(model), open_table(data)
-    parts = []
     with progress(not quiet) as report:
-        for table, share in read_parts(source, chunk_size):
-            parts.append(judge(tool, table))
-            report("rows", share)
-    scores = all_scores(tool, parts)
+
+        def judged() -> Iterator[Any]:
+            for table, share in read_parts(source, chunk_size):
+                yield judge(tool, table)
+                report("rows", share)
+
+        scores = all_scores(tool, judged())
     if as_json:
-        _print_json(scores)
+        print_json(scores)
     else:
-        _show(f"{model} on {data}", scores)
+        show(f"{model} on {data}", scores)
 
 
 @app.command()
@@ -285,7 +293,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page on how a model does on a table that has the target."""
-    _check_output(output, force, model, data)
+    check_output(output, force, model, data)
     from gwi.examination import examine
     from gwi.files import write_atomically
     from gwi.progress import progress
@@ -294,11 +302,11 @@ def report(
     from gwi.tool import load_tool
 
     tool, source = load_tool(model), open_table(data)
-    with _noted_warnings(quiet), progress(not quiet) as shown:
+    with noted_warnings(quiet), progress(not quiet) as shown:
         found = examine(tool, source, 20_000, shown, max_rows)
         write_atomically(output, report_page(found, model.name, data.name).encode())
     for finding in found.findings:
-        _note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
+        note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
     print(f"{len(found.table)} of {found.num_rows} rows, {len(found.findings)} findings: {output}")
 
 
@@ -318,10 +326,10 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the default with an exact GP, boosting and a linear model on a table, all on the same folds."""
-    _check_task(task)
-    _check_max_time(max_time)
+    check_task(task)
+    check_max_time(max_time)
     if output is not None:
-        _check_output(output, force, data)
+        check_output(output, force, data)
     from gwi.comparison import compare as compare_methods
     from gwi.comparison_page import check_kind, content, print_comparison
     from gwi.files import write_atomically
@@ -335,12 +343,12 @@ def compare(
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     options: dict[str, Any] = {"num_folds": folds, "seed": seed, "gp_rows": gp_rows, "max_time": max_time}
-    with _noted_warnings(quiet), progress(not quiet) as shown:
-        found = compare_methods(table, y, target, chosen, _names(drop), report=shown, **options)
+    with noted_warnings(quiet), progress(not quiet) as shown:
+        found = compare_methods(table, y, target, chosen, names(drop), report=shown, **options)
     if output is not None:
         write_atomically(output, content(found, data.name, output.suffix.lower()))
     if as_json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
     else:
         print_comparison(found)
 
@@ -368,7 +376,7 @@ def info(model: ModelFile, as_json: Json = False) -> None:
 
     found = _description(load_tool(model), model)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     shown = {name: found[name] for name in ("task", "target")}
     shown["columns"] = "\n".join(f"{name}: {kind}" for name, kind in list(found["columns"].items())[:40])
@@ -377,7 +385,7 @@ def info(model: ModelFile, as_json: Json = False) -> None:
     shown["inputs"] = len(found["inputs"])
     shown |= {"classes": ", ".join(found["classes"])} if "classes" in found else {}
     shown |= {f"held-out {name}": value for name, value in found["held_out_scores"].items() if name != "rows"}
-    _show(str(model), {**shown, "fit": found["summary"]})
+    show(str(model), {**shown, "fit": found["summary"]})
 
 
 @app.command()
@@ -386,7 +394,7 @@ def demo(
     force: Force = False,
 ) -> None:
     """Train a network with a covariance on one-dimensional data with a gap, and draw it."""
-    _check_output(output, force)
+    check_output(output, force)
     from gwi.demo import run as run_demo
 
     run_demo(output)

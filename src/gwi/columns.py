@@ -199,7 +199,7 @@ def _learned(table: Table, name: str) -> Column | str:
     kept = tuple(i for i, part in enumerate(features.T) if len(np.unique(part[~np.isnan(part)])) > 1)
     if not kept:
         return "has the same value in every row"
-    if kind == "number" and len(table) > 2 and features[0, 0] in (0, 1) and (np.diff(features[:, 0]) == 1).all():
+    if kind == "number" and len(table) > 2 and np.unique(features[:, 0] - table.rows).tolist() in ([0.0], [1.0]):
         return "counts the rows"
     fill = tuple(float(np.nanmedian(features[:, i])) for i in kept)
     return Column(name, kind, kept, fill, values, shares)

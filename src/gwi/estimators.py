@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
@@ -27,24 +27,27 @@ from gwi.files import to_bytes, write_atomically
 from gwi.findings import GWIWarning, severe_messages
 from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
-from gwi.interop import as_array, floating_dtype, like
+from gwi.interop import as_array, document_of, floating_dtype, like, require_choice
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
 from gwi.model import Decomposition, differentiable
 from gwi.paper import Kind
 from gwi.presets import paper_preset
-from gwi.progress import Report, progress
-from gwi.scaling import Array, Scales, merge_equal_rows
-from gwi.selection import FEW_ROWS, plan
+from gwi.progress import progress
+from gwi.ranks import Ranks
+from gwi.regression_tasks import array_task, chosen_means, given_points
+from gwi.scaling import Array, merge_equal_rows
+from gwi.selection import FEW_ROWS
+from gwi.sources import RowSource, as_source, is_source
+from gwi.stream_tasks import in_memory, stream_task
 from gwi.tempering import conformal_quantile
-
-NUM_FOLDS = 5
 
 
 class GWIRegressor(RegressorMixin, BaseEstimator):
     """Regression with honest error bars: any mean, a sparse-GP covariance, noise and tempering judged on unseen rows.
 
-    Rows may be arrays, data frames or tensors; tensors in, tensors out.
+    Rows may be arrays, data frames or tensors; tensors in, tensors out. `fit` also takes a Parquet file, a folder of them, a
+    ``pyarrow.dataset`` or a ``DataLoader`` of any size, alone or under ``torchrun`` with other processes.
 
     Args:
         mean: ``"auto"`` stacks several; ``"svgp"``, ``"svgp-all"``, ``"network"``, ``"svgp+network"``, a module, a scikit-learn
@@ -67,6 +70,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         device: where tensors live.
         dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
         random_state: seed or generator.
+        n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
         verbose: 1 shows progress and prints the summary.
 
     Attributes:
@@ -98,6 +102,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ):
         self.mean = mean
@@ -118,20 +123,42 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         self.device = device
         self.dtype = dtype
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, validation: tuple[Any, Any] | None = None) -> GWIRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        validation: Any = None,
+        snapshots: str | os.PathLike[str] | None = None,
+    ) -> GWIRegressor:
         """Learn mean, covariance and noise; a `GWIWarning` says when the uncertainty came out worthless.
 
         Args:
-            X: rows.
-            y: one target, or one column a target.
+            X: rows; or a path, a dataset or a loader of rows and targets.
+            y: one target, or one column a target; of a path or a dataset the name of the column, or several; of a loader None.
             sample_weight: of each row.
             validation: rows and targets that frozen means have not seen; all means are then judged on them.
+            snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start = time.perf_counter()
+        names = None
+        choices = {"covariance": CovarianceName, "noise": NoiseName, "tails": TailsName}
+        for name, known in choices.items():
+            require_choice(name, getattr(self, name), known)
+        if is_source(X):
+            source = as_source(X, y)
+            rows = in_memory(source)
+            if rows is None:
+                return self._fit_stream(source, y, sample_weight, validation, snapshots, start)
+            names, is_one = source.features, rows.y.shape[1] == 1 and not isinstance(y, list | tuple)
+            X, y = rows.x, rows.y[:, 0] if is_one else rows.y
         X, y = as_array(X), as_array(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("All sample weights are zero; give at least one row a positive weight.")
@@ -141,31 +168,67 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         if len(X) < FEW_ROWS and validation is None and self.preset is None:
             X, targets, weight = merge_equal_rows(X, targets, weight)
         with progress(self.verbose > 0) as report:
-            task, y_judge, judge_weight = self._task(X, targets, weight, validation, report)
+            task, y_judge, judge_weight = array_task(
+                X, targets, weight, validation, self._generator(), self.device, floating_dtype(self.dtype), report
+            )
             self._learned: Learned | None = None
             if self.preset is not None:
                 self._fit_preset(task, validation, start)
             else:
-                means = self._means(X)
-                kernel, note = row_kernel(self.kernel, X.shape[1])
-                self._note = "; ".join(filter(None, (self._note, note)))
-                self._learned = learn_means(
-                    task,
-                    y_judge,
-                    judge_weight,
-                    means,
-                    kernel.to(self.device),
-                    num_inducing=self.num_inducing,
-                    inducing_points=self._inducing_points(task),
-                    freeze=self.freeze_mean,
-                )
-                report("covariance and noise", 0.0)
-                self._assemble(start)
+                self._learn(task, y_judge, judge_weight, start)
         if self.verbose:
             print(self.summary_)
-        for message in severe_messages(self.model_, task.x):
-            warnings.warn(message, GWIWarning, stacklevel=2)
+        self._warn_if_severe(task.x, stacklevel=3)
         return self
+
+    def _fit_stream(
+        self, source: RowSource, y: Any, sample_weight: Any, validation: Any, snapshots: Any, start: float
+    ) -> GWIRegressor:
+        if sample_weight is not None or self.preset is not None:
+            raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
+        with progress(self.verbose > 0 and Ranks.current().is_first) as report:
+            prepared = stream_task(
+                source,
+                self._generator(),
+                validation=validation,
+                device=self.device,
+                network_dtype=floating_dtype(self.dtype),
+                snapshots=snapshots,
+                description=repr(self),
+                report=report,
+            )
+            self._one_target = len(prepared.y_judge) == 1 and not isinstance(y, list | tuple)
+            self.n_features_in_ = prepared.task.x.shape[1]
+            if source.features is not None:
+                self.feature_names_in_ = np.array(source.features, dtype=object)
+            self._learn(prepared.task, prepared.y_judge, torch.ones_like(prepared.y_judge[0]), start, prepared.note)
+        # What the means were judged on is known; the rows are not at hand for more.
+        self._learned = None
+        if self.verbose and Ranks.current().is_first:
+            print(self.summary_)
+        self._warn_if_severe(prepared.task.x, stacklevel=4)
+        return self
+
+    def _warn_if_severe(self, x: Tensor, stacklevel: int) -> None:
+        for message in severe_messages(self.model_, x):
+            warnings.warn(message, GWIWarning, stacklevel=stacklevel)
+
+    def _learn(self, task: Task, y_judge: Tensor, judge_weight: Tensor, start: float, source_note: str = "") -> None:
+        means, plan_note = chosen_means(self.mean, task, None if self.max_time is None else float(self.max_time))
+        kernel, note = row_kernel(self.kernel, task.x.shape[1])
+        self._note = "; ".join(filter(None, (plan_note, note, source_note)))
+        self._learned = learn_means(
+            replace(task, n_jobs=self.n_jobs),
+            y_judge,
+            judge_weight,
+            means,
+            kernel.to(self.device),
+            num_inducing=self.num_inducing,
+            inducing_points=given_points(self.inducing_points, task),
+            freeze=self.freeze_mean,
+        )
+        task.report("covariance and noise", 0.0)
+        self._assemble(start)
 
     def _fit_preset(self, task: Task, validation: Any, start: float) -> None:
         kinds: dict[Any, Kind] = {"auto": "network", "network": "network", "svgp": "svgp"}
@@ -186,7 +249,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         if self._learned is None:
             raise ValueError(
-                "A model from a file or a preset holds no training rows to add new ones to; refit, or update before saving."
+                "A model from a file, stream or preset holds no training rows to add new ones to; refit, or update before saving."
             )
         X, y = as_array(X), as_array(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
@@ -221,47 +284,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         """α_T of each target."""
         return self.model_.tempering_factor
 
-    def _task(
-        self, X: Array, targets: Array, weight: Array, validation: tuple[Any, Any] | None, report: Report
-    ) -> tuple[Task, Tensor, Tensor]:
-        scales = Scales.of(X, targets, weight)
-        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
-        x, y = scales.rows(X, self.device), scales.targets(targets, self.device)
-        w = torch.as_tensor(weight / weight.mean(), device=self.device)
-        task = Task(x, y, w, None, x, generator, scales, floating_dtype(self.dtype), report=report)
-        if validation is None:
-            fold = torch.empty(len(x), dtype=torch.long)
-            fold[torch.randperm(len(x), generator=generator)] = torch.arange(len(x)) % min(NUM_FOLDS, len(x))
-            return replace(task, fold=fold.to(x.device)), y, w
-        x_new = check_array(as_array(validation[0]), dtype=np.float64)
-        y_new = np.asarray(as_array(validation[1]), dtype=np.float64).reshape(len(x_new), -1)
-        if x_new.shape[1] != x.shape[1] or y_new.shape[1] != len(y):
-            raise ValueError(
-                f"validation needs {x.shape[1]} columns and {len(y)} target(s), like the training rows; "
-                f"got {x_new.shape[1]} and {y_new.shape[1]}."
-            )
-        x_judge, y_judge = scales.rows(x_new, self.device), scales.targets(y_new, self.device)
-        return replace(task, x_judge=x_judge), y_judge, torch.ones_like(y_judge[0])
-
-    def _means(self, X: Array) -> list[Any]:
-        self._note = ""
-        if isinstance(self.mean, str) and self.mean == "auto":
-            chosen_plan = plan(X.shape[0], X.shape[1], self.max_time)
-            if self.max_time is not None:
-                self._note = f"planned for {self.max_time:g} s: about {chosen_plan.seconds:.0f} s on one core"
-            return list(chosen_plan.means)
-        chosen = list(self.mean) if isinstance(self.mean, (list, tuple)) else [self.mean]
-        if not chosen:
-            raise ValueError("mean is an empty list; name at least one mean.")
-        return chosen
-
-    def _inducing_points(self, task: Task) -> Method | Tensor:
-        if isinstance(self.inducing_points, str):
-            return cast(Method, self.inducing_points)
-        z = check_array(as_array(self.inducing_points), dtype=np.float64)
-        if z.shape[1] != task.x.shape[1]:
-            raise ValueError(f"inducing_points need {task.x.shape[1]} columns, like the rows; got {z.shape[1]}.")
-        return task.scales.rows(np.unique(z, axis=0), self.device)
+    def _generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     def _rows(self, X: Any) -> Array:
         check_is_fitted(self, "model_")
@@ -364,17 +388,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def _encoded(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_is_fitted(self, "model_")
         model, tensors = encode_model(self.model_)
-        names = getattr(self, "feature_names_in_", None)
-        plain = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
-        document = {
-            "estimator": type(self).__name__,
-            "parameters": plain,
-            "one_target": self._one_target,
-            "feature_names": None if names is None else list(names),
-            "summary": encode_summary(self.summary_),
-            "model": model,
-        }
-        return document, tensors
+        summary = encode_summary(self.summary_)
+        return document_of(self, one_target=self._one_target, summary=summary, model=model), tensors
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""

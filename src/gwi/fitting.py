@@ -24,12 +24,14 @@ from gwi.means import KernelMean
 from gwi.measures import GaussianMeasure
 from gwi.model import Member, RegressionModel, Summary
 from gwi.noise import noise_features
+from gwi.pending import run_pending
 from gwi.prior import PriorFit
 from gwi.selection import convex_weights, learn, name_of, stack
 from gwi.tails import DEGREES, choose_tails, log_density, match_coverage
 
-# Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point.
-MEAN_BASIS = 1000
+# Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
+# than make M² N this number.
+MEAN_BASIS, MEAN_OPERATIONS = 1000, 1e13
 
 TailsName = Literal["auto", "normal"]
 
@@ -85,17 +87,28 @@ def learn_means(
 ) -> Learned:
     """Fit the prior, train every mean, and weigh them by their errors on unseen rows."""
     task.report("prior", 0.0)
-    prior, z = choose_prior(task, kernel, num_inducing, inducing_points)
-    basis = z
-    if num_inducing == "auto" and z is not task.x:
-        basis = task.x[torch.randperm(len(task.x), generator=task.generator)[:MEAN_BASIS].to(task.x.device)]
-    members = []
+
+    def chosen() -> tuple[PriorFit, Tensor, Tensor]:
+        prior, z = choose_prior(task, kernel, num_inducing, inducing_points)
+        if num_inducing != "auto" or z is task.x:
+            return prior, z, z
+        count = mean_basis_size(task.num_rows, len(z))
+        return prior, z, task.x[torch.randperm(len(task.x), generator=task.generator)[:count].to(task.x.device)]
+
+    prior, z, basis = task.decided(chosen)
+    begun = []
     for item in means:
         task.report(name_of(item), 0.0)
-        members.append(learn(item, task, prior, basis, freeze))
+        begun.append(learn(item, task, prior, basis, freeze))
+    members = run_pending(task, begun)
     judged = torch.stack([member.judged for member in members])
     mixing = torch.stack([convex_weights(judged[:, j], y_judge[j], judge_weight) for j in range(len(y_judge))])
-    return Learned(task, kernel, prior, z, tuple(members), mixing, y_judge, judge_weight)
+    return Learned(task, kernel, prior, z, members, mixing, y_judge, judge_weight)
+
+
+def mean_basis_size(num_rows: int, num_inducing: int) -> int:
+    """How many basis functions a kernel mean has where their number is not given."""
+    return min(MEAN_BASIS, max(num_inducing, int((MEAN_OPERATIONS / num_rows) ** 0.5)))
 
 
 def extended(learned: Learned, model: RegressionModel, x: Tensor, y: Tensor) -> Learned:
@@ -184,8 +197,6 @@ def assemble(
     variance = torch.stack([part.variance + fit.unseen for part, fit in found])
     gamma = tuple(fit.disagreement_weight for _, fit in found)
     fixed = None if tempering == "auto" else 1.0 if tempering is None else float(tempering)
-    if tails not in ("auto", "normal"):
-        raise ValueError(f'tails is "auto" or "normal"; got {tails!r}.')
     degrees = DEGREES if tails == "auto" else ()
     z_scores = (residuals / variance.sqrt()).cpu().numpy()
     shapes = [choose_tails(row, weight.cpu().numpy(), factor=fixed, degrees=degrees) for row in z_scores]
@@ -203,14 +214,14 @@ def assemble(
         scores=(residuals.abs() / tempered.sqrt()).sort(-1).values,
     )
     summary = Summary(
-        num_rows=len(task.x),
+        num_rows=task.num_rows,
         members=tuple(
             Member(m.name, tuple(learned.mixing[:, i].tolist()), float((y_judge - m.judged).square().mean().sqrt()), m.seconds)
             for i, m in enumerate(learned.members)
         ),
         covariance=found[0][0].kind,
         num_inducing=len(z),
-        stores_all_rows=any(len(p) == len(task.x) for p in (z, *_bases(model.posterior))),
+        stores_all_rows=any(len(p) == task.num_rows for p in (z, *_bases(model.posterior))),
         divergence_weight=tuple(part.divergence_weight for part, _ in found),
         noise=tuple(fit.penalty for _, fit in found),
         tempering=tuple(factor.tolist()),

@@ -80,7 +80,7 @@ class SparsePosteriorKernel(Kernel):
         self,
         prior_kernel: Kernel,
         inducing_points: Float[Tensor, "M D"],
-        whitened_covariance: Float[Tensor, "*J M M"],
+        whitened_covariance: Float[Tensor, "*J K K"],
         *,
         jitter: float = 0.0,
     ):

@@ -10,27 +10,31 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from sklearn.base import clone
 from torch import Tensor, nn
 
-from gwi.classifiers import ClassifierLogits, plain_classifier
 from gwi.kernels import residual_variance, whitened_features
 from gwi.linalg import cholesky
-from gwi.means import FixedMean, KernelMean, ModuleMean, titsias_coefficients
+from gwi.means import KernelMean, ModuleMean, titsias_coefficients
 from gwi.measures import kernel_matrix
 from gwi.networks import EnsembleMLP, train_ensemble
-from gwi.predictors import plain_predictor
+from gwi.parallel_training import train_on_stream
 from gwi.prior import PriorFit
 from gwi.progress import Report, silent
-from gwi.scaling import OriginalRowsMean, Scales
-from gwi.sums import RowSums, row_sums
+from gwi.scaling import Scales
+from gwi.streams import Rule, Stream
+from gwi.sums import RowSums, combined, row_sums
 from gwi.training import train
+
+T = TypeVar("T")
+
+# Rows held at a time.
+CHUNK_SIZE = 4096
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Task:
         network_dtype: of networks that we train.
         classes: the labels, in order, when y are indicators of classes and means are logits; None in regression.
         report: called with the name of a stage and the share of it that is done.
+        stream: all training rows, where x is only a sample of them.
+        n_jobs: of joblib, for fits that are independent of each other.
     """
 
     x: Float[Tensor, "N D"]
@@ -60,6 +66,26 @@ class Task:
     network_dtype: torch.dtype = torch.float32
     classes: NDArray[Any] | None = None
     report: Report = silent
+    stream: Stream | None = None
+    n_jobs: int | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """N, of all training rows."""
+        return len(self.x) if self.stream is None else self.stream.num_rows
+
+    @property
+    def judges_may_be_known(self) -> bool:
+        """Whether a mean that was trained elsewhere may have seen the judging rows: they are of those to learn from."""
+        return self.fold is not None or (self.stream is not None and self.stream.sketch.num_judges > 0)
+
+    def decided(self, function: Callable[[], T]) -> T:
+        """What the function gives; where processes share the rows, what it gives on the first of them."""
+        if self.stream is None or self.stream.ranks.num_ranks == 1:
+            return function()
+        value, state = self.stream.ranks.from_first(lambda: (function(), self.generator.get_state()))
+        self.generator.set_state(state)
+        return value
 
     @property
     def num_folds(self) -> int:
@@ -100,10 +126,18 @@ def fold_sums(
     kernel: Kernel,
     inducing_points: Float[Tensor, "M D"],
     task: Task,
-    targets: Float[Tensor, "J N"],
+    targets: Float[Tensor, "J N"] | Rule | None,
     noise_variance: Float[Tensor, ...] | float,
 ) -> tuple[RowSums, list[RowSums]]:
-    """Sums over all rows, and over all rows but those of each fold: the difference of two sums costs nothing."""
+    """Sums over all rows, and over all rows but those of each fold: the difference of two sums costs nothing.
+
+    With a stream the targets are a rule, or None for those of the task.
+    """
+    if task.stream is not None:
+        assert not isinstance(targets, Tensor)
+        return task.stream.sums(kernel, inducing_points, targets).weighted(float(noise_variance)), []
+    targets = task.y if targets is None else targets
+    assert isinstance(targets, Tensor)
     noise = noise_variance / task.weight
     if task.fold is None:
         return row_sums(kernel, inducing_points, task.x, targets, noise_variance=noise), []
@@ -111,24 +145,15 @@ def fold_sums(
         row_sums(kernel, inducing_points, task.x[rows], targets[:, rows], noise_variance=noise[..., rows])
         for rows in (task.fold == k for k in range(task.num_folds))
     ]
-    whole = _combine(parts, [1.0] * len(parts))
-    return whole, [_combine([whole, part], [1.0, -1.0]) for part in parts]
-
-
-def _combine(parts: list[RowSums], signs: list[float]) -> RowSums:
-    def total(name: str) -> Tensor:
-        return torch.stack([sign * getattr(part, name) for part, sign in zip(parts, signs, strict=True)]).sum(0)
-
-    fields = {name: total(name) for name in ("gram", "projection", "residual", "target_energy", "log_weight")}
-    num_rows = int(sum(sign * part.num_rows for part, sign in zip(parts, signs, strict=True)))
-    return RowSums(num_rows=num_rows, inducing_factor=parts[0].inducing_factor, **fields)
+    whole = combined(parts, [1.0] * len(parts))
+    return whole, [combined([whole, part], [1.0, -1.0]) for part in parts]
 
 
 @torch.no_grad()
 def kernel_learner(prior: PriorFit, inducing_points: Tensor, task: Task, name: str = "svgp") -> Trained:
     """The sparse (Z ⊂ X) or exact (Z = X) GP mean; out-of-fold means come from differences of sums."""
     start = time.perf_counter()
-    mean, judged = kernel_means(prior.kernel, inducing_points, task, task.y, prior.noise_variance)
+    mean, judged = kernel_means(prior.kernel, inducing_points, task, None, prior.noise_variance)
     return Trained(name, mean, judged, time.perf_counter() - start)
 
 
@@ -136,14 +161,14 @@ def kernel_means(
     kernel: Kernel,
     inducing_points: Float[Tensor, "M D"],
     task: Task,
-    targets: Float[Tensor, "J N"],
+    targets: Float[Tensor, "J N"] | Rule | None,
     noise_variance: Float[Tensor, ...] | float,
 ) -> tuple[KernelMean, Float[Tensor, "J V"]]:
-    """The mean of the sparse GP posterior given these targets, and its values at the judging rows."""
+    """The mean of the sparse GP posterior given these targets, as `fold_sums` takes them, and its values at the judging rows."""
     whole, without = fold_sums(kernel, inducing_points, task, targets, noise_variance)
     mean = KernelMean(kernel, inducing_points, titsias_coefficients(whole))
     if task.fold is None:
-        return mean, mean(task.x_judge)
+        return mean, at_rows(mean, task.x_judge)
     judged = torch.empty_like(task.y)
     for k, sums in enumerate(without):
         held_out = task.fold == k
@@ -152,16 +177,28 @@ def kernel_means(
     return mean, judged
 
 
-def network_learner(task: Task, *, num_steps: int, hidden: tuple[int, ...], per_fold: int, name: str = "network") -> Trained:
+def network_learner(
+    task: Task, *, num_steps: int, hidden: tuple[int, ...], per_fold: int, name: str = "network", rule: Rule | None = None
+) -> Trained:
     """Networks that each leave one fold out, trained all at once; their average is the mean, the left-out folds the judge.
 
-    Nothing is trained twice: the networks that judge are those that predict.
+    Nothing is trained twice: the networks that judge are those that predict. With a stream it is one network, and `rule` gives
+    its targets.
     """
     start = time.perf_counter()
     num_groups = max(task.num_folds, 1)
     num_members = per_fold * num_groups
     network = EnsembleMLP(task.x.shape[1], task.y.shape[0], num_members=num_members, hidden=hidden, generator=task.generator)
     network.to(task.x.device, task.network_dtype)
+    if task.stream is not None:
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            outputs = network.members(x.to(task.network_dtype))
+            return task.loss(outputs, y.mT.to(outputs.dtype).expand(outputs.shape)).sum(0)
+
+        train_on_stream(network, loss, task.stream, name=name, seed=task.seed(), rule=rule)
+        mean = ModuleMean(network.requires_grad_(False))
+        return Trained(name, mean, at_rows(mean, task.x_judge), time.perf_counter() - start)
     x = task.x.to(task.network_dtype)
     group = torch.arange(num_members) % num_groups
     allowed = None if task.fold is None else [(task.fold != k).nonzero()[:, 0].cpu() for k in group.tolist()]
@@ -193,6 +230,19 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
     # Small networks need, and bear, longer steps.
     learning_rate = 1e-2 if sum(p.numel() for p in module.parameters()) < 5000 else 3e-3
 
+    if task.stream is not None:
+        streamed = ModuleMean(copy.deepcopy(module)).train()
+        train_on_stream(
+            streamed,
+            lambda x, y: task.loss(streamed(x).mT, y.mT),
+            task.stream,
+            name=name,
+            seed=task.seed(),
+            learning_rate=learning_rate,
+        )
+        streamed.eval().requires_grad_(False)
+        return Trained(name, streamed, at_rows(streamed, task.x_judge), time.perf_counter() - start)
+
     def fitted(rows: Tensor) -> nn.Module:
         mean = ModuleMean(copy.deepcopy(module))
         weight = task.weight[rows]
@@ -217,38 +267,6 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
     return _by_folds(fitted, task, name, start)
 
 
-def estimator_learner(estimator: Any, task: Task, *, name: str, standardised: bool = False) -> Trained:
-    """An unfitted scikit-learn regressor or classifier: a clone for each fold, and one on all rows.
-
-    Rows are in the user's own units, unless `standardised`.
-    """
-    start = time.perf_counter()
-
-    def fitted(rows: Tensor) -> nn.Module:
-        model = clone(estimator)
-        if "random_state" in model.get_params() and model.get_params()["random_state"] is None:
-            model.set_params(random_state=task.seed())
-        x, y = task.x[rows].cpu().numpy(), task.y[:, rows].mT.cpu().numpy()
-        x = x if standardised else task.scales.original_rows(x)
-        target = task.classes[y.argmax(1)] if task.classes is not None else y[:, 0] if y.shape[1] == 1 else y
-        weight = task.weight[rows].cpu().numpy()
-        if (weight == 1).all():
-            model.fit(x, target)
-        else:
-            model.fit(x, target, sample_weight=weight)
-        mean = FixedMean(plain_mean(model, task.classes))
-        return mean if standardised else OriginalRowsMean(mean, task.scales)
-
-    return _by_folds(fitted, task, name, start)
-
-
-def plain_mean(model: Any, classes: NDArray[Any] | None) -> Any:
-    """A fitted predictor, or a classifier's logits, as plain numbers where it can be held so."""
-    if classes is None:
-        return plain_predictor(model) or model
-    return plain_classifier(model, classes) or ClassifierLogits(model, classes)
-
-
 def squares(outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
     """Σ_j (m_j − y_j)² of each row."""
     return (outputs - targets).square().sum(-1)
@@ -262,8 +280,13 @@ def cross_entropy(outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]
 def frozen_learner(mean: nn.Module, task: Task, *, name: str) -> Trained:
     """A mean that is only asked."""
     start = time.perf_counter()
-    with torch.no_grad():
-        return Trained(name, mean, mean(task.x_judge), time.perf_counter() - start)
+    return Trained(name, mean, at_rows(mean, task.x_judge), time.perf_counter() - start)
+
+
+@torch.no_grad()
+def at_rows(mean: nn.Module, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+    """Its values, some rows at a time."""
+    return torch.cat([mean(rows) for rows in x.split(CHUNK_SIZE)], dim=1)
 
 
 def _by_folds(fitted: Callable[[Tensor], nn.Module], task: Task, name: str, start: float) -> Trained:

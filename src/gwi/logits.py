@@ -19,8 +19,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gwi.learners import Task, Trained, estimator_learner, frozen_learner, kernel_means, network_learner, plain_mean
+from gwi.learners import Task, Trained, frozen_learner, kernel_means, module_learner, network_learner
 from gwi.means import ConstantMean, FixedMean, ModuleMean, SumMean
+from gwi.pending import Pending, estimator_learner, plain_mean
 from gwi.prior import PriorFit
 from gwi.scaling import Array, OriginalRowsMean
 from gwi.selection import FEW_ROWS, LARGE, MANY_ROWS, name_of
@@ -85,7 +86,15 @@ def kernel_logits(
     them.
     """
     start = time.perf_counter()
-    log_rates = base_rates(task.y, task.weight).log()
+    rates = task_rates(task)
+    log_rates = rates.log()
+    if task.stream is not None:
+        mean, judged = kernel_means(
+            prior.kernel, inducing_points, task, lambda _, y: _against_rest(y, rates), prior.noise_variance
+        )
+        scale, _ = best_scale(judged, y_judge, judge_weight)
+        offset = (log_rates - log_rates.mean()) / max(scale, 1e-6)
+        return Trained(name, SumMean([mean, ConstantMean(offset)]), judged + offset[:, None], time.perf_counter() - start)
     tried: list[tuple[float, nn.Module, Tensor]] = []
     for coding in (_indicator_targets, _dirichlet_logits)[: 2 if _many_factors_are_cheap(task, inducing_points) else 1]:
         targets, noise, kernel = coding(task, prior)
@@ -115,8 +124,19 @@ def _many_factors_are_cheap(task: Task, inducing_points: Tensor) -> bool:
 
 def standardised_indicators(y: Float[Tensor, "J N"], weight: Float[Tensor, " N"]) -> Float[Tensor, "J N"]:
     """Each class against the rest, with mean zero and variance one."""
-    rates = base_rates(y, weight)[:, None]
-    return (y - rates) / (rates * (1 - rates)).sqrt()
+    return _against_rest(y, base_rates(y, weight))
+
+
+def _against_rest(y: Float[Tensor, "J N"], rates: Float[Tensor, " J"]) -> Float[Tensor, "J N"]:
+    return (y - rates[:, None]) / (rates * (1 - rates)).sqrt()[:, None]
+
+
+def task_rates(task: Task) -> Float[Tensor, " J"]:
+    """`base_rates` of all rows."""
+    if task.stream is None or task.classes is None:
+        return base_rates(task.y, task.weight)
+    counts = task.y.new_tensor([task.stream.sketch.labels[label] for label in task.classes.tolist()])
+    return base_rates(counts[:, None], torch.ones_like(counts[:1]))
 
 
 def rescaled(prior: PriorFit, variance: float) -> Kernel:
@@ -134,8 +154,10 @@ def learn_logits(
     basis: Float[Tensor, "M D"],
     y_judge: Float[Tensor, "J V"],
     judge_weight: Float[Tensor, " V"],
-) -> Trained:
-    """Train, or ask, one mean of any kind that the classifier takes, but for networks of the user's own that are to be trained.
+    *,
+    freeze: bool = True,
+) -> Trained | Pending:
+    """Train, or ask, one mean of any kind that the classifier takes; fits that can be done apart are left pending.
 
     Args:
         item: one of `NAMES`, a frozen module, a scikit-learn classifier, or a callable from rows to logits.
@@ -144,14 +166,17 @@ def learn_logits(
         basis: centres of a kernel mean's basis functions.
         y_judge: indicators at the judging rows.
         judge_weight: of each judging row.
+        freeze: take a module as it is; else it is trained by cross-entropy on standardised rows.
     """
     name = name_of(item)
     if isinstance(item, str) and item in NAMES:
         if item == "network":
-            return network_learner(task, **_network_size(len(task.x)))
+            return network_learner(task, **_network_size(task.num_rows))
         if item == "linear":
             return estimator_learner(LogisticRegression(max_iter=500), task, name=name, standardised=True)
         return kernel_logits(prior, basis, task, y_judge, judge_weight)
+    if isinstance(item, nn.Module) and not freeze:
+        return module_learner(item, task, num_epochs=30, name=name)
     if isinstance(item, nn.Module):
         return _frozen(OriginalRowsMean(ModuleMean(copy.deepcopy(item).eval()), task.scales), "a frozen network", task, name)
     if hasattr(item, "fit") and (hasattr(item, "predict_proba") or hasattr(item, "decision_function")):
@@ -170,7 +195,7 @@ def learn_logits(
 
 
 def _frozen(mean: nn.Module, what: str, task: Task, name: str) -> Trained:
-    if task.fold is not None:
+    if task.judges_may_be_known:
         raise ValueError(
             f"{what[0].upper()}{what[1:]} may have seen the training rows, so they cannot judge its errors. "
             "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."

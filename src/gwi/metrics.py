@@ -102,20 +102,54 @@ class Scores:
     calibration_error: float
 
 
+@dataclass(frozen=True)
+class ScoreTotals:
+    """Sums over rows from which all scores follow; those of parts add up to those of the whole.
+
+    Attributes:
+        num_rows: N.
+        sums: of NLL, CRPS, squared error, targets in the 90 % and 95 % interval, their widths, and absolute error.
+        below: rows whose target is below the p-quantile, for p = 1 … 99 %.
+    """
+
+    num_rows: int
+    sums: Float[Array, 8]
+    below: Float[Array, 99]
+
+    def __add__(self, other: ScoreTotals) -> ScoreTotals:
+        return ScoreTotals(self.num_rows + other.num_rows, self.sums + other.sums, self.below + other.below)
+
+    @property
+    def mae(self) -> float:
+        """The mean absolute error of the expectation."""
+        return float(self.sums[7]) / self.num_rows
+
+    def scores(self) -> Scores:
+        """All of them."""
+        nll, crps, square, inside_90, inside_95, width_90, width_95, _ = (float(value) / self.num_rows for value in self.sums)
+        error = float(np.square(self.below / self.num_rows - LEVELS).mean())
+        return Scores(nll, crps, math.sqrt(square), inside_90, inside_95, width_90, width_95, math.sqrt(error))
+
+
+LEVELS = np.arange(1, 100) / 100
+
+
+def score_totals(law: Law, y: Float[Array, " N"]) -> ScoreTotals:
+    """The sums behind the scores of the laws at these targets."""
+    intervals = [(law.quantile(0.5 - level / 2), law.quantile(0.5 + level / 2)) for level in (0.9, 0.95)]
+    error = y - law.expectation()
+    columns = [
+        -law.log_density(y),
+        law.crps(y),
+        np.square(error),
+        *(((low <= y) & (y <= high)).astype(np.float64) for low, high in intervals),
+        *(high - low for low, high in intervals),
+        np.abs(error),
+    ]
+    below = (law.cumulative(y)[:, None] <= LEVELS).sum(0).astype(np.float64)
+    return ScoreTotals(len(y), np.array([column.sum() for column in columns]), below)
+
+
 def score(law: Law, y: Float[Array, " N"]) -> Scores:
     """All scores of the laws at these targets."""
-    intervals = {level: (law.quantile(0.5 - level / 2), law.quantile(0.5 + level / 2)) for level in (0.9, 0.95)}
-    inside = {level: float(((low <= y) & (y <= high)).mean()) for level, (low, high) in intervals.items()}
-    width = {level: float((high - low).mean()) for level, (low, high) in intervals.items()}
-    levels = np.arange(1, 100) / 100
-    frequency = (law.cumulative(y)[:, None] <= levels).mean(0)
-    return Scores(
-        nll=-float(law.log_density(y).mean()),
-        crps=float(law.crps(y).mean()),
-        rmse=math.sqrt(float(np.square(y - law.expectation()).mean())),
-        coverage_90=inside[0.9],
-        coverage_95=inside[0.95],
-        width_90=width[0.9],
-        width_95=width[0.95],
-        calibration_error=math.sqrt(float(np.square(frequency - levels).mean())),
-    )
+    return score_totals(law, y).scores()

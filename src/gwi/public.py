@@ -32,6 +32,7 @@ from gwi.objectives import collapsed_bound, generalized_loss, log_marginal_likel
 from gwi.persistence import load
 from gwi.prior import PriorFit, fit_prior
 from gwi.softmax import SoftmaxLikelihood, softmax_moments
+from gwi.stream_predictions import predict_source, score_source
 from gwi.sums import RowSums, row_sums
 from gwi.training import train
 
@@ -74,7 +75,9 @@ __all__ = [
     "mean_loss",
     "mlp",
     "paper_initial_covariance",
+    "predict_source",
     "row_sums",
+    "score_source",
     "softmax_moments",
     "titsias_covariance",
     "train",

@@ -37,10 +37,18 @@ class Scales:
             ValueError: when squares overflow.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            scales = Scales(*_centre_and_scale(x, weight), *_centre_and_scale(y, weight))
-        if not (np.isfinite(scales.x_scale).all() and np.isfinite(scales.y_scale).all()):
+            return Scales.from_moments(*_centre_and_std(x, weight), *_centre_and_std(y, weight))
+
+    @staticmethod
+    def from_moments(x_centre: Array, x_std: Array, y_centre: Array, y_std: Array) -> Scales:
+        """Those with this centre and standard deviation of each column; a constant column is only centred.
+
+        Raises:
+            ValueError: when squares overflowed.
+        """
+        if not (np.isfinite(x_std).all() and np.isfinite(y_std).all()):
             raise ValueError("Values are so large that their squares overflow; rescale the columns (1e150 is too much).")
-        return scales
+        return Scales(x_centre, _scale(x_centre, x_std), y_centre, _scale(y_centre, y_std))
 
     def rows(self, x: Array, device: torch.device | str) -> Float[Tensor, "N D"]:
         """Standardised rows."""
@@ -55,12 +63,14 @@ class Scales:
         return x * self.x_scale + self.x_centre
 
 
-def _centre_and_scale(values: Array, weight: Array) -> tuple[Array, Array]:
+def _centre_and_std(values: Array, weight: Array) -> tuple[Array, Array]:
     centre = np.average(values, axis=0, weights=weight)
-    scale = np.sqrt(np.average((values - centre) ** 2, axis=0, weights=weight))
-    # A constant column has a scale of rounding errors; dividing by one leaves it constant.
-    tiny = 1e-13 * np.maximum(np.abs(centre), np.finfo(float).tiny)
-    return centre, np.where(scale > tiny, scale, 1.0)
+    return centre, np.sqrt(np.average((values - centre) ** 2, axis=0, weights=weight))
+
+
+def _scale(centre: Array, std: Array) -> Array:
+    # A constant column has a standard deviation of rounding errors; dividing by one leaves it constant.
+    return np.where(std > 1e-13 * np.maximum(np.abs(centre), np.finfo(float).tiny), std, 1.0)
 
 
 def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:

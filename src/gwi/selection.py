@@ -17,16 +17,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gwi.learners import (
-    Task,
-    Trained,
-    estimator_learner,
-    frozen_learner,
-    kernel_learner,
-    module_learner,
-    network_learner,
-)
+from gwi.learners import Task, Trained, frozen_learner, kernel_learner, module_learner, network_learner
 from gwi.means import ConvexMean, FixedMean, ModuleMean, SumMean
+from gwi.pending import Pending, estimator_learner
 from gwi.predictors import plain_predictor
 from gwi.prior import PriorFit
 from gwi.scaling import Array, RescaledMean
@@ -102,8 +95,8 @@ def name_of(item: Any) -> str:
     return item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
 
 
-def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], freeze: bool) -> Trained:
-    """Train, or ask, one mean of any kind that the estimator takes.
+def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], freeze: bool) -> Trained | Pending:
+    """Train, or ask, one mean of any kind that the estimator takes; fits that can be done apart are left pending.
 
     Args:
         item: one of `NAMES`, a module, a scikit-learn regressor, or a callable.
@@ -115,12 +108,19 @@ def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], f
     name = name_of(item)
     if isinstance(item, str) and item in NAMES:
         if item == "network":
-            return network_learner(task, **_network_size(len(task.x)))
+            return network_learner(task, **_network_size(task.num_rows))
+        if item == "svgp-all" and task.stream is not None:
+            raise ValueError(
+                'mean="svgp-all" has a basis function for every row, which rows from a stream are too many for; use "svgp".'
+            )
         kernel = kernel_learner(prior, task.x if item == "svgp-all" else basis, task, name)
         if item != "svgp+network":
             return kernel
-        fitted = kernel.mean(task.x).detach() if task.fold is None else kernel.judged
-        rest = network_learner(replace(task, y=task.y - fitted), **_network_size(len(task.x)))
+        if task.stream is None:
+            fitted = kernel.mean(task.x).detach() if task.fold is None else kernel.judged
+            rest = network_learner(replace(task, y=task.y - fitted), **_network_size(len(task.x)))
+        else:
+            rest = network_learner(task, **_network_size(task.num_rows), rule=lambda x, y: y - kernel.mean(x))
         return Trained(name, SumMean([kernel.mean, rest.mean]), kernel.judged + rest.judged, kernel.seconds + rest.seconds)
     if isinstance(item, nn.Module):
         if not freeze:
@@ -143,7 +143,7 @@ def learn(item: Any, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], f
 
 
 def _frozen(mean: nn.Module, what: str, task: Task, name: str) -> Trained:
-    if task.fold is not None:
+    if task.judges_may_be_known:
         raise ValueError(
             f"{what[0].upper()}{what[1:]} may have seen the training rows, so they cannot judge its errors. "
             "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."

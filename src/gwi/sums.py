@@ -7,7 +7,9 @@ pass, so memory stays O(chunk × M) however many rows there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -47,6 +49,31 @@ class RowSums:
     target_energy: Float[Tensor, "*Y"]
     log_weight: Float[Tensor, "*W"]
 
+    def weighted(self, noise_variance: float) -> RowSums:
+        """With every weight divided by a common σ²."""
+        parts = {name: getattr(self, name) / noise_variance for name in ("gram", "projection", "residual", "target_energy")}
+        return replace(self, log_weight=self.log_weight - self.num_rows * math.log(noise_variance), **parts)
+
+
+SUMMED = ("gram", "projection", "residual", "target_energy", "log_weight")
+
+
+def combined(parts: Sequence[RowSums], signs: Sequence[float]) -> RowSums:
+    """Sums over the rows of all parts, each with its sign: all rows, or all but some."""
+
+    def total(name: str) -> Tensor:
+        return torch.stack([sign * getattr(part, name) for part, sign in zip(parts, signs, strict=True)]).sum(0)
+
+    num_rows = int(sum(sign * part.num_rows for part, sign in zip(parts, signs, strict=True)))
+    return RowSums(num_rows, parts[0].inducing_factor, **{name: total(name) for name in SUMMED})
+
+
+def no_sums(inducing_factor: Float[Tensor, "M M"], num_outputs: int) -> RowSums:
+    """Sums over no rows at all, with one weight for all outputs."""
+    zero = inducing_factor.new_zeros
+    size = inducing_factor.shape[-1]
+    return RowSums(0, inducing_factor, zero(size, size), zero(num_outputs, size), zero(()), zero(num_outputs), zero(()))
+
 
 def row_sums(
     kernel: Kernel,
@@ -57,6 +84,7 @@ def row_sums(
     noise_variance: Float[Tensor, ...] | float = 1.0,
     chunk_size: int = 4096,
     jitter: float = 0.0,
+    inducing_factor: Float[Tensor, "M M"] | None = None,
 ) -> RowSums:
     """The sums of `RowSums` with w = 1/σ²(x).
 
@@ -68,8 +96,11 @@ def row_sums(
         noise_variance: σ², one for all rows or one each, and one for all outputs or one each.
         chunk_size: how many rows are held at a time.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+        inducing_factor: L with L Lᵀ = k(Z, Z), where it is known already.
     """
-    factor = cholesky(kernel_matrix(kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
+    factor = inducing_factor
+    if factor is None:
+        factor = cholesky(kernel_matrix(kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
     targets = x.new_zeros(x.shape[0]) if y is None else y
     weights = torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device).reciprocal()
     weights = weights.expand(*weights.shape[:-1], x.shape[0]) if weights.ndim else weights.expand(x.shape[0])

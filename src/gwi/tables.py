@@ -15,22 +15,22 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi.text_files import BLOCK, Utf8
+from gwi.text_files import UserError as UserError
+
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-# Bytes read at a time, and characters from which delimiter and decimal mark are told.
-BLOCK = 1 << 20
+# Where a Parquet file says with which mark its text writes decimals.
+DECIMAL = b"gwi.decimal"
+# Characters from which delimiter and decimal mark are told.
 SAMPLE = 1 << 16
 _COMMA_NUMBER, _POINT_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?"), re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OTHER_KIND = re.compile(r'\s*(?:(\{\s*["}]|\[\s*[\[{])|<(?:!doctype|html|\?xml))', re.IGNORECASE)
-
-
-class UserError(Exception):
-    """A mistake of the user's, said in one sentence; the command shows it without a traceback."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Source:
     delimiter: str = ","
     decimal: str = "."
 
-    def text(self) -> _Utf8:
+    def text(self) -> Utf8:
         """The file's characters from its beginning."""
-        return _Utf8(self.path, self.encoding, self.is_compressed)
+        return Utf8(self.path, self.encoding, self.is_compressed)
 
     def place(self, row: int, column: str | None = None) -> str:
         """Where a row is, from 0, for a sentence: the line of a text file, the row of a Parquet file."""
@@ -113,69 +113,6 @@ class Table:
         return self.source.place(int(self.rows[row]), column)
 
 
-class _Utf8(io.RawIOBase):
-    """The characters of a file as UTF-8, whatever its encoding; refuses NUL and what is no text, naming the line."""
-
-    def __init__(self, path: Path, encoding: str, is_compressed: bool):
-        self._path = path
-        self._file = path.open("rb")
-        self._raw: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if is_compressed else self._file
-        self._encoding = encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)("strict")
-        self._line = 1
-        self._pending = memoryview(b"")
-        self._begun = self._ended = False
-        self._size = max(path.stat().st_size, 1)
-        # Blank lines at the beginning, which are not handed on; quotation marks.
-        self.num_skipped = self.num_quotes = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    @property
-    def share(self) -> float:
-        """How much of the file has been read."""
-        return 1.0 if self._file.closed else self._file.tell() / self._size
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._pending and not self._ended:
-            self._pending = memoryview(self._next().encode())
-        size = min(len(buffer), len(self._pending))
-        buffer[:size] = self._pending[:size]
-        self._pending = self._pending[size:]
-        return size
-
-    def _next(self) -> str:
-        try:
-            block = self._raw.read(BLOCK)
-        except (EOFError, OSError, zlib.error) as error:
-            raise UserError(f"{self._path} is a damaged gzip file ({error}).") from error
-        self._ended = not block
-        try:
-            text = self._decoder.decode(block, self._ended)
-        except UnicodeDecodeError as error:
-            line = self._line + error.object[: error.start].count(b"\n")
-            kind = "UTF-16" if "16" in self._encoding else "UTF-8"
-            raise UserError(f"{self._path}, line {line}: the text is not {kind}; save the file as UTF-8.") from error
-        nul = text.find("\0")
-        if nul >= 0:
-            line = self._line + text.count("\n", 0, nul)
-            raise UserError(f"{self._path}, line {line}: there is a NUL character; this is no text file, or a damaged one.")
-        if not self._begun:
-            full = len(text)
-            text = text.lstrip("\r\n")
-            self.num_skipped += full - len(text)
-            self._line += full - len(text)
-            self._begun = bool(text)
-        self._line += text.count("\n")
-        self.num_quotes += text.count('"')
-        return text
-
-
 def _lines(source: Source) -> Iterator[tuple[int, list[str]]]:
     """Rows of a text file with the line on which each begins; blank lines are none. Slow: for the place of a mistake."""
     stream = source.text()
@@ -198,7 +135,9 @@ def open_table(path: Path) -> Source:
         UserError: when it holds none.
     """
     if path.is_dir():
-        raise UserError(f"{path} is a folder; give the name of a file.")
+        if not parquet_files(path):
+            raise UserError(f"{path} is a folder without Parquet files; give the name of a file.")
+        return _open_parquet(path)
     if path.is_fifo() or path.is_socket():
         raise UserError(f"{path} is no ordinary file but a pipe, which can be read only once; write it to a file first.")
     try:
@@ -289,13 +228,28 @@ def _open_parquet(path: Path) -> Source:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(path) as file:
-            header = tuple(str(name) for name in file.schema_arrow.names)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is a damaged Parquet file ({_first_line(error)}).") from error
+    headers: dict[tuple[str, ...], Path] = {}
+    decimal = "."
+    for part in parquet_files(path):
+        try:
+            with pq.ParquetFile(part) as file:
+                headers.setdefault(tuple(str(name) for name in file.schema_arrow.names), part)
+                decimal = ((file.schema_arrow.metadata or {}).get(DECIMAL, b".")).decode()
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{part} is a damaged Parquet file ({_first_line(error)}).") from error
+    if len(headers) > 1:
+        first, other = list(headers.values())[:2]
+        raise UserError(f"{other} has other columns than {first}; the files of a folder must be parts of one table.")
+    header = next(iter(headers))
     _check_header(str(path), header)
-    return Source(path, header, is_parquet=True)
+    return Source(path, header, is_parquet=True, decimal=decimal)
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """The file itself, or those of a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    return sorted(part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and part.is_file())
 
 
 def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
@@ -377,14 +331,16 @@ def _parquet_batches(source: Source, size: int) -> Iterator[tuple[Any, float]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(source.path) as file:
-            total, done = max(file.metadata.num_rows, 1), 0
-            for batch in file.iter_batches(batch_size=min(size, 1 << 16), use_threads=False):
-                done += batch.num_rows
-                yield batch, done / total
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{source.path} is a damaged Parquet file ({_first_line(error)}).") from error
+    files = parquet_files(source.path)
+    for i, path in enumerate(files):
+        try:
+            with pq.ParquetFile(path) as file:
+                total, done = max(file.metadata.num_rows, 1), 0
+                for batch in file.iter_batches(batch_size=min(size, 1 << 16), use_threads=False):
+                    done += batch.num_rows
+                    yield batch, (i + done / total) / len(files)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path} is a damaged Parquet file ({_first_line(error)}).") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -39,11 +39,11 @@ class Tails:
 def log_density(z: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array, "*N"]:
     """log p(z) of the law with unit variance."""
     if math.isinf(degrees_of_freedom):
-        return norm.logpdf(z)
+        return np.asarray(norm.logpdf(z))
     # Written out: SciPy's would take the logarithms of the constant's gamma functions again at every row.
     d = degrees_of_freedom
     constant = math.lgamma((d + 1) / 2) - math.lgamma(d / 2) - math.log(math.pi * (d - 2)) / 2
-    return constant - (d + 1) / 2 * np.log1p(z**2 / (d - 2))
+    return np.asarray(constant - (d + 1) / 2 * np.log1p(z**2 / (d - 2)))
 
 
 def quantile(level: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array, "*N"]:
@@ -56,8 +56,8 @@ def quantile(level: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Arra
 def cumulative(z: Float[Array, "*N"], degrees_of_freedom: float) -> Float[Array, "*N"]:
     """P(Z ≤ z) of the law with unit variance."""
     if math.isinf(degrees_of_freedom):
-        return ndtr(z)
-    return t.cdf(z / _scale(degrees_of_freedom), degrees_of_freedom)
+        return np.asarray(ndtr(z))
+    return np.asarray(t.cdf(z / _scale(degrees_of_freedom), degrees_of_freedom))
 
 
 def _scale(degrees_of_freedom: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.cells import numbers, texts
-from gwi.classification_metrics import score_classes
+from gwi.classification_metrics import class_totals
 from gwi.classifier import GWIClassifier
 from gwi.columns import Columns
 from gwi.estimators import GWIRegressor
 from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
-from gwi.metrics import Law, score
+from gwi.metrics import Law, score_totals
 from gwi.persistence import from_content
 from gwi.scaling import Array
 from gwi.tables import Table, UserError
@@ -40,6 +40,7 @@ class Choices:
         max_time: seconds to aim for; regression only.
         seed: of everything random.
         verbose: whether progress is shown.
+        jobs: fits side by side, as joblib takes it.
     """
 
     mean: str = "auto"
@@ -47,6 +48,7 @@ class Choices:
     max_time: float | None = None
     seed: int = 0
     verbose: bool = False
+    jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -186,20 +188,23 @@ def fit_tool(table: Table, y: NDArray[Any], target: str, task: TaskName, drop: S
             f"{path}, column {target!r}: {len(different)} different labels in {len(y)} rows are too many to learn "
             "(for numbers: --task regression)."
         )
-    estimator: GWIRegressor | GWIClassifier
-    mean = mean_of(choices.mean, task)
-    common: dict[str, Any] = {"preset": choices.preset, "random_state": choices.seed, "verbose": 0}
-    if task == "classification":
-        if choices.preset is not None:
-            raise UserError("--preset paper is for regression; its classifier needs a network of your own, from Python.")
-        estimator = GWIClassifier(mean, **common)
-    else:
-        estimator = GWIRegressor(mean, max_time=choices.max_time, **common)
+    estimator = estimator_for(task, choices)
     try:
         _with_progress(estimator, columns.transform(table), y, choices.verbose)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     return Tool(estimator, columns, {})
+
+
+def estimator_for(task: TaskName, choices: Choices) -> GWIRegressor | GWIClassifier:
+    """The estimator that the choices ask for, not fitted."""
+    mean = mean_of(choices.mean, task)
+    common: dict[str, Any] = {"preset": choices.preset, "random_state": choices.seed, "n_jobs": choices.jobs, "verbose": 0}
+    if task == "regression":
+        return GWIRegressor(mean, max_time=choices.max_time, **common)
+    if choices.preset is not None:
+        raise UserError("--preset paper is for regression; its classifier needs a network of your own, from Python.")
+    return GWIClassifier(mean, **common)
 
 
 def _with_progress(estimator: GWIRegressor | GWIClassifier, X: Array, y: NDArray[Any], verbose: bool) -> None:
@@ -270,19 +275,25 @@ def judge(tool: Tool, table: Table) -> Judged:
     return Judged(mean, std, y)
 
 
-def all_scores(tool: Tool, parts: Sequence[Judged]) -> dict[str, float]:
-    """Every score of all parts together.
+def all_scores(tool: Tool, parts: Iterable[Judged]) -> dict[str, float]:
+    """Every score of all parts together; parts are not kept.
 
     Raises:
         UserError: when no row has a target.
     """
-    first, y = np.concatenate([part.first for part in parts]), np.concatenate([part.y for part in parts])
-    if len(y) == 0:
+    totals = [_totals(tool, part) for part in parts if len(part.y)]
+    if not totals:
         raise UserError(f"No row has a value of {tool.columns.target!r}; there is nothing to score.")
-    count = {"rows": float(len(y))}
+    whole: Any = sum(totals[1:], start=totals[0])
+    found = asdict(whole.scores())
+    count = {"rows": float(whole.num_rows)}
     if isinstance(tool.estimator, GWIClassifier):
-        return count | asdict(score_classes(first, y))
-    std = np.concatenate([part.std for part in parts if part.std is not None])
-    law = Law(first[None], std[None], float(tool.estimator.model_.degrees_of_freedom[0]))
-    found = asdict(score(law, y))
-    return count | {"nll": found.pop("nll"), "rmse": found.pop("rmse"), "mae": float(np.abs(y - first).mean())} | found
+        return count | found
+    return count | {"nll": found.pop("nll"), "rmse": found.pop("rmse"), "mae": whole.mae} | found
+
+
+def _totals(tool: Tool, part: Judged) -> Any:
+    if isinstance(tool.estimator, GWIClassifier):
+        return class_totals(part.first, part.y)
+    assert part.std is not None
+    return score_totals(Law(part.first[None], part.std[None], float(tool.estimator.model_.degrees_of_freedom[0])), part.y)

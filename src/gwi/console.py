@@ -1,0 +1,115 @@
+"""What the commands share: their options, checks of what was asked for, and how they speak."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gwi.tables import UserError
+
+ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
+DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="overwrite the output file")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
+
+
+def note(sentence: str, quiet: bool) -> None:
+    """Something a user should know, on the error stream."""
+    if not quiet:
+        print(f"note: {sentence}", file=sys.stderr)
+
+
+@contextmanager
+def noted_warnings(quiet: bool) -> Iterator[None]:
+    """Our own warnings as notes; others, of libraries, are not for users of the command."""
+    from gwi.findings import GWIWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", GWIWarning)
+        yield
+    for text in dict.fromkeys(str(item.message) for item in caught):
+        note(text, quiet)
+
+
+@contextmanager
+def on_cluster(address: str | None) -> Iterator[None]:
+    """Independent fits on a Dask cluster, while inside; here where there is none."""
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UserError("--cluster needs Dask: pip install 'gwi[dask]'.") from error
+    from joblib import parallel_config
+
+    try:
+        client = Client(address, timeout=30)
+    except (OSError, ValueError) as error:
+        raise UserError(f"There is no Dask cluster at {address} ({type(error).__name__}).") from error
+    with client, parallel_config(backend="dask"):
+        yield
+
+
+def check_output(path: Path, force: bool, *inputs: Path) -> None:
+    """Refuse what cannot be written, or would be lost."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the name of a file.")
+    if not path.parent.is_dir():
+        raise UserError(f"The folder {path.parent} does not exist; create it first.")
+    if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
+        raise UserError(f"{path} is also read; write to another file.")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists; give --force to overwrite it.")
+
+
+def check_task(task: str) -> None:
+    """Refuse what is no task."""
+    if task not in ("auto", "regression", "classification"):
+        raise UserError(f"--task is regression, classification or auto; got {task!r}.")
+
+
+def check_max_time(max_time: float | None) -> None:
+    """Refuse what is no time."""
+    if max_time is not None and not 0 < max_time < float("inf"):
+        raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
+
+
+def names(text: str) -> list[str]:
+    """Those of a list parted by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def show(title: str, values: dict[str, Any]) -> None:
+    """A table of names and values."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    grid = Grid(title=title, show_header=False, title_justify="left")
+    for name, value in values.items():
+        shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
+        grid.add_row(name.replace("_", " "), shown)
+    Console(highlight=False, markup=False).print(grid)
+
+
+def print_json(values: dict[str, Any]) -> None:
+    """One JSON object on the output stream."""
+    print(json.dumps(finite(values), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and value - value != 0 else value

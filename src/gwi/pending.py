@@ -1,0 +1,119 @@
+"""Fits that are independent of each other, folds times means, done by joblib: here, on all cores, or on a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from torch import nn
+
+from gwi.classifiers import ClassifierLogits, plain_classifier
+from gwi.learners import Task, Trained, at_rows
+from gwi.means import FixedMean
+from gwi.predictors import plain_predictor
+from gwi.scaling import OriginalRowsMean, Scales
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A mean whose fits, one for all rows and one for each fold, are independent of each other and of all else.
+
+    Attributes:
+        name: for the summary.
+        jobs: each gives a mean and the seconds that it took; the first is that on all rows.
+    """
+
+    name: str
+    jobs: tuple[Callable[[], tuple[nn.Module, float]], ...]
+
+    def finished(self, task: Task, found: Sequence[tuple[nn.Module, float]]) -> Trained:
+        """The mean, judged, from what the jobs gave."""
+        (mean, _), *others = found
+        seconds = sum(seconds for _, seconds in found)
+        if task.fold is None:
+            return Trained(self.name, mean, at_rows(mean, task.x_judge), seconds)
+        judged = torch.empty_like(task.y)
+        for k, (fold_mean, _) in enumerate(others):
+            judged[:, task.fold == k] = at_rows(fold_mean, task.x[task.fold == k])
+        return Trained(self.name, mean, judged, seconds)
+
+
+def run_pending(task: Task, members: Sequence[Trained | Pending]) -> tuple[Trained, ...]:
+    """The members, with all pending fits done: side by side where `n_jobs` or joblib's context says so."""
+    jobs = [job for member in members if isinstance(member, Pending) for job in member.jobs]
+    if not jobs:
+        return tuple(member for member in members if isinstance(member, Trained))
+
+    def run() -> list[tuple[nn.Module, float]]:
+        found = Parallel(n_jobs=task.n_jobs, return_as="generator")(delayed(job)() for job in jobs)
+        results = []
+        for i, result in enumerate(found):
+            results.append(result)
+            task.report("independent fits", (i + 1) / len(jobs))
+        return results
+
+    results = iter(task.decided(run))
+    done = []
+    for member in members:
+        finished = member.finished(task, [next(results) for _ in member.jobs]) if isinstance(member, Pending) else member
+        done.append(finished)
+    return tuple(done)
+
+
+def estimator_learner(estimator: Any, task: Task, *, name: str, standardised: bool = False) -> Pending:
+    """An unfitted scikit-learn regressor or classifier: a clone for each fold, and one on all rows; with a stream on the sample.
+
+    Rows are in the user's own units, unless `standardised`.
+    """
+    x, y, weight = task.x.cpu().numpy(), task.y.mT.cpu().numpy(), task.weight.cpu().numpy()
+    x = x if standardised else task.scales.original_rows(x)
+    target = task.classes[y.argmax(1)] if task.classes is not None else y[:, 0] if y.shape[1] == 1 else y
+    scales = None if standardised else task.scales
+    needs_seed = "random_state" in estimator.get_params() and estimator.get_params()["random_state"] is None
+    kept = [None, *(() if task.fold is None else ((task.fold != k).cpu().numpy() for k in range(task.num_folds)))]
+    # Seeds are drawn here, in this order: what a fit gives does not depend on where and when it is done.
+    return Pending(
+        name,
+        tuple(
+            partial(_fit_estimator, estimator, task.seed() if needs_seed else None, x, target, weight, rows, scales, task.classes)
+            for rows in kept
+        ),
+    )
+
+
+def _fit_estimator(
+    estimator: Any,
+    seed: int | None,
+    x: NDArray[Any],
+    target: NDArray[Any],
+    weight: NDArray[Any],
+    rows: NDArray[Any] | None,
+    scales: Scales | None,
+    classes: NDArray[Any] | None,
+) -> tuple[nn.Module, float]:
+    start = time.perf_counter()
+    model = clone(estimator)
+    if seed is not None:
+        model.set_params(random_state=seed)
+    if rows is not None:
+        x, target, weight = x[rows], target[rows], weight[rows]
+    if (weight == 1).all():
+        model.fit(x, target)
+    else:
+        model.fit(x, target, sample_weight=weight)
+    mean = FixedMean(plain_mean(model, classes))
+    return mean if scales is None else OriginalRowsMean(mean, scales), time.perf_counter() - start
+
+
+def plain_mean(model: Any, classes: NDArray[Any] | None) -> Any:
+    """A fitted predictor, or a classifier's logits, as plain numbers where it can be held so."""
+    if classes is None:
+        return plain_predictor(model) or model
+    return plain_classifier(model, classes) or ClassifierLogits(model, classes)

@@ -1,0 +1,102 @@
+"""Processes that fit one model together: their number, sums over all of them, and what the first decides for all.
+
+Plain `torch.distributed`, gloo between processors and nccl between GPUs, started by `torchrun` or by `gwi launch`. Alone, every
+function here does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+# Seconds that a process waits for another before it gives up: longer than any stage that only the first works on.
+TIMEOUT = 1800.0
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process among those that fit together.
+
+    Attributes:
+        rank: which one it is, from 0.
+        num_ranks: how many there are.
+    """
+
+    rank: int = 0
+    num_ranks: int = 1
+
+    @staticmethod
+    def current() -> Ranks:
+        """Those of the process group, or this process alone."""
+        if dist.is_available() and dist.is_initialized():
+            return Ranks(dist.get_rank(), dist.get_world_size())
+        return Ranks()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process decides, prints and writes."""
+        return self.rank == 0
+
+    def total(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The sum of each tensor over all processes, in one message."""
+        if self.num_ranks == 1:
+            return list(tensors)
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        dist.all_reduce(flat)
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def gathered(self, value: T) -> list[T]:
+        """The value of every process, in their order."""
+        if self.num_ranks == 1:
+            return [value]
+        found: list[T | None] = [None] * self.num_ranks
+        dist.all_gather_object(found, value)
+        return found  # type: ignore[return-value]
+
+    def from_first(self, function: Callable[[], T]) -> T:
+        """What the function gives on the first process, on all; an error there is an error everywhere."""
+        if self.num_ranks == 1:
+            return function()
+        message: list[tuple[Any, Exception | None]] = [(None, None)]
+        if self.is_first:
+            try:
+                message = [(function(), None)]
+            except Exception as error:
+                message = [(None, error)]
+        dist.broadcast_object_list(message, src=0)
+        value, failure = message[0]
+        if failure is not None:
+            raise failure
+        return value
+
+
+@contextmanager
+def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
+    """The process group that `torchrun` has prepared, while inside; alone where it has not, and as it is where there is one.
+
+    The timeout is finite, so that a process whose partners died ends and can be started again.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield Ranks.current()
+        return
+    place = int(os.environ.get("LOCAL_RANK", "0"))
+    has_gpu = place < torch.cuda.device_count()
+    if has_gpu:
+        torch.cuda.set_device(place)
+    backend = "cpu:gloo,cuda:nccl" if has_gpu else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        yield Ranks.current()
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,73 @@
+"""From what a user of the regressor brings to the task of a fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from sklearn.utils import check_array
+from torch import Tensor
+
+from gwi.inducing import Method
+from gwi.interop import as_array
+from gwi.learners import Task
+from gwi.progress import Report
+from gwi.scaling import Array, Scales
+from gwi.selection import plan
+
+NUM_FOLDS = 5
+
+
+def array_task(
+    X: Float[Array, "N D"],
+    targets: Float[Array, "N J"],
+    weight: Float[Array, " N"],
+    validation: tuple[Any, Any] | None,
+    generator: torch.Generator,
+    device: torch.device | str,
+    network_dtype: torch.dtype,
+    report: Report,
+) -> tuple[Task, Float[Tensor, "J V"], Float[Tensor, " V"]]:
+    """Rows in memory as a task, judged by folds or by validation rows, with targets and weights of the judging rows."""
+    scales = Scales.of(X, targets, weight)
+    x, y = scales.rows(X, device), scales.targets(targets, device)
+    w = torch.as_tensor(weight / weight.mean(), device=device)
+    task = Task(x, y, w, None, x, generator, scales, network_dtype, report=report)
+    if validation is None:
+        fold = torch.empty(len(x), dtype=torch.long)
+        fold[torch.randperm(len(x), generator=generator)] = torch.arange(len(x)) % min(NUM_FOLDS, len(x))
+        return replace(task, fold=fold.to(x.device)), y, w
+    x_new = check_array(as_array(validation[0]), dtype=np.float64)
+    y_new = np.asarray(as_array(validation[1]), dtype=np.float64).reshape(len(x_new), -1)
+    if x_new.shape[1] != x.shape[1] or y_new.shape[1] != len(y):
+        raise ValueError(
+            f"validation needs {x.shape[1]} columns and {len(y)} target(s), like the training rows; "
+            f"got {x_new.shape[1]} and {y_new.shape[1]}."
+        )
+    x_judge, y_judge = scales.rows(x_new, device), scales.targets(y_new, device)
+    return replace(task, x_judge=x_judge), y_judge, torch.ones_like(y_judge[0])
+
+
+def chosen_means(mean: Any, task: Task, max_time: float | None) -> tuple[list[Any], str]:
+    """The means that the user asks for, or the plan of ``"auto"`` and what to say of it."""
+    if isinstance(mean, str) and mean == "auto":
+        chosen = plan(task.num_rows, task.x.shape[1], max_time)
+        note = "" if max_time is None else f"planned for {max_time:g} s: about {chosen.seconds:.0f} s on one core"
+        return list(chosen.means), note
+    means = list(mean) if isinstance(mean, (list, tuple)) else [mean]
+    if not means:
+        raise ValueError("mean is an empty list; name at least one mean.")
+    return means, ""
+
+
+def given_points(inducing_points: Any, task: Task) -> Method | Float[Tensor, "M D"]:
+    """How Z is chosen, or Z itself on standardised rows."""
+    if isinstance(inducing_points, str):
+        return cast(Method, inducing_points)
+    z = check_array(as_array(inducing_points), dtype=np.float64)
+    if z.shape[1] != task.x.shape[1]:
+        raise ValueError(f"inducing_points need {task.x.shape[1]} columns, like the rows; got {z.shape[1]}.")
+    return task.scales.rows(np.unique(z, axis=0), task.x.device)

@@ -1,0 +1,84 @@
+"""Progress of a long fit, kept in files that are whole or not there, so that a fit that was stopped goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
+
+# Seconds between snapshots of one stage.
+INTERVAL = 30.0
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Snapshots of the stages of one fit, one file each.
+
+    Attributes:
+        folder: where they are; None keeps none.
+        key: of the fit: rows, options and seed. Snapshots of another fit are passed over.
+        interval: seconds between two of one stage.
+    """
+
+    folder: Path | None = None
+    key: str = ""
+    interval: float = INTERVAL
+
+    @staticmethod
+    def of(folder: str | os.PathLike[str] | None, description: Any, interval: float = INTERVAL) -> Snapshots:
+        """Those of the fit with this description, in a folder that is made where it is missing."""
+        if folder is None:
+            return Snapshots()
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(description, sort_keys=True, default=str)
+        return Snapshots(path, hashlib.sha256(text.encode()).hexdigest(), interval)
+
+    def path(self, stage: str) -> Path | None:
+        """Of a stage's file."""
+        return None if self.folder is None else self.folder / f"{stage}.snapshot"
+
+    def read(self, stage: str) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """The last snapshot of a stage; None where there is none of this fit."""
+        path = self.path(stage)
+        if path is None or not path.exists():
+            return None
+        try:
+            document, tensors = from_bytes(path.read_bytes(), str(path))
+        except ModelFileError as error:
+            warnings.warn(f"{error} The stage begins anew.", RuntimeWarning, stacklevel=2)
+            return None
+        return (document["progress"], tensors) if document.get("fit") == self.key else None
+
+    def write(self, stage: str, progress: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+        """Keep the progress of a stage in place of the last; whether it could be kept.
+
+        Where it cannot, because the disk is full or for any other reason of the system, the last snapshot stays and a warning
+        says so: a long fit does not end for want of a snapshot.
+        """
+        path = self.path(stage)
+        if path is None:
+            return False
+        try:
+            write_atomically(path, to_bytes({"fit": self.key, "progress": dict(progress)}, tensors))
+        except OSError as error:
+            kept = "the one before it is kept" if path.exists() else "there is none before it"
+            reason = error.strerror or str(error)
+            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", RuntimeWarning, stacklevel=2)
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Remove the snapshots of this fit, which has ended."""
+        if self.folder is not None:
+            for path in self.folder.glob("*.snapshot"):
+                path.unlink(missing_ok=True)

@@ -1,0 +1,170 @@
+"""From a source of rows to the task of a fit: one pass, a sample to learn the prior from, rows that judge, and the stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gwi.learners import Task
+from gwi.progress import Report, silent
+from gwi.ranks import Ranks
+from gwi.scaling import Array, Scales
+from gwi.sketches import NUM_JUDGES, Moments, Sample, Sketch, sketch
+from gwi.snapshots import Snapshots
+from gwi.sources import Chunk, RowSource, as_source, in_order, is_source, shares_of
+from gwi.streams import Stream
+
+# Numbers that are read into memory without a thought: 80 MB.
+FEW_NUMBERS = 10**7
+
+
+@dataclass(frozen=True)
+class StreamTask:
+    """What a fit needs of a source.
+
+    Attributes:
+        task: with a sample of the rows, and a stream of all.
+        y_judge: targets at the judging rows.
+        note: what a reader of the summary should know.
+    """
+
+    task: Task
+    y_judge: Float[Tensor, "J V"]
+    note: str
+
+
+def in_memory(source: RowSource) -> Chunk | None:
+    """All rows, where they are few and no other process shares them; else None."""
+    if Ranks.current().num_ranks > 1 or not sum(source.group_sizes):
+        return None
+    num_columns = next(source.read(int(np.argmax(source.group_sizes)))).x.shape[1] + 1
+    if sum(source.group_sizes) * num_columns > FEW_NUMBERS:
+        return None
+    return Chunk.join(list(in_order(source, range(len(source.group_sizes)))))
+
+
+def stream_task(
+    source: RowSource,
+    generator: torch.Generator,
+    *,
+    labels: bool = False,
+    validation: Any = None,
+    device: torch.device | str = "cpu",
+    network_dtype: torch.dtype = torch.float32,
+    snapshots: str | os.PathLike[str] | None = None,
+    description: Any = None,
+    report: Report = silent,
+    shares: Sequence[Sequence[int]] | None = None,
+) -> StreamTask:
+    """One pass over a source, shared by all processes, and the task that comes of it.
+
+    Args:
+        source: of rows.
+        generator: for everything random; that of the first process counts.
+        labels: whether the targets are labels.
+        validation: rows and targets that judge, or a source of them; None sets some of the source's rows apart.
+        device: where tensors go.
+        network_dtype: of networks that we train.
+        snapshots: the folder of snapshots; None for none.
+        description: of all that the fit depends on besides rows and seed.
+        report: of progress.
+        shares: the groups of each process; even ones unless given.
+    """
+    ranks = Ranks.current()
+    seed = ranks.from_first(lambda: int(torch.randint(2**62, (1,), generator=generator)))
+    generator.manual_seed(seed)
+    kept = Snapshots.of(snapshots, [source.group_sizes, source.features, labels, seed, description, validation is not None])
+    divided = shares_of(source.group_sizes, ranks.num_ranks) if shares is None else tuple(map(tuple, shares))
+    found = ranks.from_first(lambda: _read_sketch(kept, seed))
+    if found is None:
+        found = sketch(
+            source, seed, labels=labels, judges=validation is None, ranks=ranks, groups=divided[ranks.rank], report=report
+        )
+        if ranks.is_first:
+            _write_sketch(kept, found)
+    classes: NDArray[Any] | None = None
+    scales = found.scales()
+    if labels:
+        classes = np.array(sorted(found.labels))
+        if len(classes) < 2:
+            raise ValueError(f"A classifier needs rows of at least two classes; got one class, {classes[0]!r}.")
+        scales = Scales(scales.x_centre, scales.x_scale, np.zeros(len(classes)), np.ones(len(classes)))
+    if not len(found.learning):
+        raise ValueError(f"The source has {found.num_rows} rows, too few to learn from; pass them as arrays.")
+    stream = Stream(source, found, scales, divided, ranks, device, classes, kept, report)
+    x, y = stream.tensors(found.learning)
+    judges = found.judges if validation is None else _validation(validation, found.seed, labels, x.shape[1])
+    x_judge, y_judge = stream.tensors(judges)
+    if y_judge.shape[0] != y.shape[0]:
+        raise ValueError(f"validation needs {y.shape[0]} target(s), like the training rows; got {y_judge.shape[0]}.")
+    task = Task(x, y, torch.ones_like(y[0]), None, x_judge, generator, scales, network_dtype, classes, report, stream=stream)
+    note = f"rows were read from a stream; {len(judges)} rows judge, and {len(x)} more were sampled for prior and inducing points"
+    return StreamTask(task, y_judge, note)
+
+
+def _validation(validation: Any, seed: int, labels: bool, num_columns: int) -> Chunk:
+    """Rows that judge: those given, or a sample of a source of them."""
+    data, target = validation if isinstance(validation, list | tuple) and len(validation) == 2 else (validation, None)
+    if is_source(data):
+        rows = sketch(as_source(data, target, labels=labels), seed, labels=labels, judges=False, num_sampled=NUM_JUDGES)
+        chunk = rows.sample.rows[:NUM_JUDGES]
+    else:
+        x = np.asarray(data, dtype=np.float64)
+        y = np.asarray(target)
+        chunk = Chunk(x, y if labels else y.reshape(len(x), -1).astype(np.float64), np.arange(len(x)))
+    if chunk.x.ndim != 2 or chunk.x.shape[1] != num_columns:
+        raise ValueError(f"validation needs {num_columns} columns, like the training rows; got {chunk.x.shape[1:]}.")
+    return chunk
+
+
+def _write_sketch(snapshots: Snapshots, found: Sketch) -> None:
+    if snapshots.folder is None:
+        return
+    rows = found.sample.rows
+    is_text = rows.y.dtype.kind not in "iufb"
+    progress = {
+        "count": found.x.count,
+        "labels": [[key, count] for key, count in found.labels.items()],
+        "num_judges": found.num_judges,
+        "group_counts": list(found.group_counts),
+        "capacity": found.sample.capacity,
+        "y": rows.y.tolist() if is_text else None,
+    }
+    arrays = {
+        "x_mean": found.x.mean,
+        "x_deviation": found.x.deviation,
+        "y_mean": found.y.mean,
+        "y_deviation": found.y.deviation,
+        "x": rows.x,
+        "number": rows.number,
+        "priority": found.sample.priority.view(np.int64),
+        **({} if is_text else {"y": rows.y}),
+    }
+    snapshots.write("rows", progress, {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()})
+
+
+def _read_sketch(snapshots: Snapshots, seed: int) -> Sketch | None:
+    read = snapshots.read("rows")
+    if read is None:
+        return None
+    progress, tensors = read
+    a: dict[str, Array] = {name: value.numpy() for name, value in tensors.items()}
+    y = a["y"] if progress["y"] is None else np.array(progress["y"], dtype=object)
+    count = int(progress["count"])
+    return Sketch(
+        seed,
+        Moments(count, a["x_mean"], a["x_deviation"]),
+        Moments(count, a["y_mean"], a["y_deviation"]),
+        Sample(Chunk(a["x"], y, a["number"]), a["priority"].view(np.uint64), int(progress["capacity"])),
+        {key: int(number) for key, number in progress["labels"]},
+        int(progress["num_judges"]),
+        tuple(progress["group_counts"]),
+    )

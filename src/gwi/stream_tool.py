@@ -1,0 +1,171 @@
+"""`gwi fit` for tables of any size, alone or on many processes: columns learned from a sample, rows read some at a time."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gwi.columns import Columns
+from gwi.ranks import Ranks
+from gwi.sketches import priorities
+from gwi.sources import ArrowSource, Chunk
+from gwi.stream_tasks import FEW_NUMBERS
+from gwi.tables import DECIMAL, Source, Table, UserError, open_table, parquet_files, read_parts
+from gwi.tool import Choices, TaskName, Tool, all_scores, estimator_for, guess_task, judge, target_of
+
+# Rows from which the columns are learned, and the most that are held out for the scores.
+NUM_LEARNED, MOST_HELD_OUT = 20_000, 100_000
+# Bytes of text that are read into memory.
+FEW_BYTES = 1 << 30
+
+
+def is_large(source: Source) -> bool:
+    """Whether a table is better read some rows at a time."""
+    if Ranks.current().num_ranks > 1 or source.path.is_dir():
+        return True
+    if not source.is_parquet:
+        return source.path.stat().st_size > FEW_BYTES
+    import pyarrow.parquet as pq
+
+    return sum(pq.ParquetFile(path).metadata.num_rows for path in parquet_files(source.path)) * len(source.header) > FEW_NUMBERS
+
+
+def as_parquet(source: Source) -> tuple[Source, str]:
+    """A large text file as a Parquet file beside it, written once, and what to say of it."""
+    if source.is_parquet:
+        return source, ""
+    output = source.path.with_name(f"{source.path.name}.parquet")
+    ranks = Ranks.current()
+    if not (output.exists() and output.stat().st_mtime >= source.path.stat().st_mtime):
+        ranks.from_first(lambda: convert_to_parquet(source, output))
+        note = f"{source.path} was converted to {output}, once; later fits read that file."
+    else:
+        note = f"{output}, converted from {source.path} before, is read in its place."
+    return open_table(output), note
+
+
+def convert_to_parquet(source: Source, output: Path) -> Path:
+    """A text file as a Parquet file of the same cells, some rows at a time, all of it or nothing."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.string()) for name in source.header], metadata={DECIMAL: source.decimal.encode()})
+    beside = output.with_name(f".{output.name}.{secrets.token_hex(8)}")
+    try:
+        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
+            for table, _ in read_parts(source, 1 << 17):
+                writer.write_table(table.data.cast(schema))
+        beside.replace(output)
+    finally:
+        beside.unlink(missing_ok=True)
+    return output
+
+
+def sampled_table(source: Source, seed: int, count: int = NUM_LEARNED) -> Table:
+    """Rows of lowest priority, by the numbers they have in the file; the first process reads them for all."""
+    import pyarrow as pa
+
+    raw = _arrow(source, list(source.header), _not_encoded)
+    num_rows = sum(raw.group_sizes)
+    if not num_rows:
+        raise UserError(f"{source.path} has names of columns and no rows.")
+
+    def read() -> Table:
+        # Which rows they are is known before any is read.
+        lowest = np.full(0, 0, dtype=np.int64)
+        for start in range(0, num_rows, 1 << 20):
+            numbers = np.concatenate([lowest, np.arange(start, min(start + (1 << 20), num_rows))])
+            lowest = numbers[np.argsort(priorities(numbers, seed), kind="stable")[:count]]
+        lowest.sort()
+        parts = []
+        for group in range(len(raw.group_sizes)):
+            for table, numbers in raw.tables(group):
+                first, last = np.searchsorted(lowest, [numbers[0], numbers[-1] + 1])
+                if last > first:
+                    parts.append(table.take(lowest[first:last] - numbers[0]))
+        return Table(source, pa.concat_tables(parts).combine_chunks(), lowest)
+
+    return Ranks.current().from_first(read)
+
+
+def _not_encoded(table: Any, numbers: NDArray[np.int64]) -> Chunk:
+    raise TypeError("A table whose columns have not been learned yet is read as tables.")
+
+
+def _arrow(source: Source, columns: list[str], convert: Any) -> ArrowSource:
+    files = [str(path) for path in parquet_files(source.path)]
+    try:
+        return ArrowSource(files, convert, columns, None)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def table_source(
+    source: Source, columns: Columns, task: TaskName, seed: int, share: float, part: Literal["fit", "scores"]
+) -> ArrowSource:
+    """Encoded rows that have a target: those to fit, or the share of them held out for the scores, told by their numbers."""
+    border = np.uint64(min(int(share * 2**64), 2**64 - 1))
+
+    def convert(data: Any, numbers: NDArray[np.int64]) -> Chunk:
+        held = priorities(numbers, seed) < border
+        chosen = held if part == "scores" else ~held
+        table = Table(source, data, numbers)[chosen]
+        known, y = target_of(table, columns.target, task)
+        x = columns.transform(known) if len(known) else np.empty((0, len(columns.features)))
+        return Chunk(x, y if task == "classification" else y[:, None], known.rows)
+
+    return _arrow(source, [*(column.name for column in columns.columns), columns.target], convert)
+
+
+def held_out_tables(source: Source, columns: Columns, seed: int, share: float) -> Iterator[Table]:
+    """The rows held out for the scores, as they are in the file."""
+    names = [*(column.name for column in columns.columns), columns.target]
+    raw = _arrow(source, names, _not_encoded)
+    border = np.uint64(min(int(share * 2**64), 2**64 - 1))
+    for group in range(len(raw.group_sizes)):
+        for data, numbers in raw.tables(group):
+            held = priorities(numbers, seed) < border
+            if held.any():
+                yield Table(source, data, numbers)[held]
+
+
+def fit_large(
+    source: Source,
+    target: str,
+    task: TaskName | Literal["auto"],
+    drop: Sequence[str],
+    choices: Choices,
+    holdout: float,
+    snapshots: Path | None = None,
+) -> Tool:
+    """Fit columns and estimator to a table of any size, with scores on rows held out; every process returns the same.
+
+    Raises:
+        UserError: when the table or the choices do not fit.
+    """
+    sample = sampled_table(source, choices.seed)
+    chosen = guess_task(sample, target) if task == "auto" else task
+    known, _ = target_of(sample, target, chosen)
+    columns = Columns.fit(known, target, drop)
+    num_rows = sum(_arrow(source, [target], _not_encoded).group_sizes)
+    share = min(holdout, MOST_HELD_OUT / num_rows)
+    # Another seed than the sample's: rows held out for the scores take no part in the fit, not even as judges.
+    split_seed = choices.seed + 1
+    estimator = estimator_for(chosen, choices).set_params(verbose=int(choices.verbose))
+    rows = table_source(source, columns, chosen, split_seed, share, "fit")
+    try:
+        estimator.fit(rows, snapshots=snapshots)
+    except (ValueError, FloatingPointError) as error:
+        raise UserError(f"{source.path}: {error}") from error
+    estimator.set_params(verbose=0)
+    tool = Tool(estimator, columns, {})
+    if share and Ranks.current().is_first:
+        scores = all_scores(tool, (judge(tool, table) for table in held_out_tables(source, columns, split_seed, share)))
+        tool = replace(tool, scores=scores)
+    return tool

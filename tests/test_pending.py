@@ -1,0 +1,43 @@
+"""Fits that are done side by side, or on a cluster whose workers die, give what they give one after another."""
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.linear_model import Ridge
+
+from gwi import GWIClassifier, GWIRegressor
+
+
+def rows(count=120, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, 2))
+    return x, x[:, 0] + np.sin(2 * x[:, 1]) + 0.1 * rng.normal(size=count)
+
+
+def fitted(n_jobs=None):
+    means = [ExtraTreesRegressor(5), Ridge(), ExtraTreesRegressor(5)]
+    return GWIRegressor(means, num_inducing=10, random_state=0, n_jobs=n_jobs).fit(*rows())
+
+
+def test_the_number_of_jobs_changes_nothing():
+    x, y = rows()
+    alone = fitted().predict(x, return_std=True)
+    with parallel_config(backend="threading", n_jobs=2):
+        for found, wanted in zip(fitted().predict(x, return_std=True), alone, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    classifier = GWIClassifier(ExtraTreesClassifier(5), num_inducing=10, random_state=0)
+    with parallel_config(backend="threading", n_jobs=2):
+        several = classifier.fit(x, y > 0).predict_proba(x)
+    np.testing.assert_array_equal(several, classifier.fit(x, y > 0).predict_proba(x))
+
+
+@pytest.mark.slow
+def test_processes_and_a_cluster_give_the_same():
+    distributed = pytest.importorskip("distributed")
+    x, _ = rows()
+    wanted = fitted().predict(x)
+    np.testing.assert_array_equal(fitted(n_jobs=2).predict(x), wanted)
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
+        np.testing.assert_array_equal(fitted().predict(x), wanted)

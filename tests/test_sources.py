@@ -1,0 +1,172 @@
+"""A source gives every row once whatever it is made of; its moments and its sample do not depend on how it is read."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from gwi import sources
+from gwi.ranks import Ranks
+from gwi.sketches import Moments, Sample, priorities, sketch
+from gwi.sources import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
+
+
+def rows(count=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal([1e6, 0, -3], [1, 1e-3, 5], (count, 3))
+    return x, rng.normal(size=(count, 1))
+
+
+class Stream(IterableDataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __iter__(self):
+        return iter(zip(self.x, self.y, strict=True))
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The same rows as arrays, as one file, as a folder, as a dataset, and as three kinds of loader."""
+    monkeypatch.setattr(sources, "GROUP_SIZE", 190)
+    x, y = rows()
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "y": y[:, 0], "c": x[:, 2]})
+    pq.write_table(table, tmp_path / "one.parquet", row_group_size=170)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for i in range(3):
+        pq.write_table(table.slice(400 * i, 400), folder / f"part{i}.parquet", row_group_size=130)
+    tensors = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    return {
+        "arrays": ArraySource(x, y, group_size=170),
+        "file": as_source(tmp_path / "one.parquet", "y"),
+        "folder": as_source(str(folder), "y"),
+        "dataset": as_source(ds.dataset(folder), "y"),
+        "loader": as_source(DataLoader(tensors, batch_size=64), None),
+        "shuffling loader": as_source(DataLoader(tensors, batch_size=64, shuffle=True), None),
+        "stream": as_source(DataLoader(Stream(x, y), batch_size=64), None),
+    }
+
+
+KINDS = ["arrays", "file", "folder", "dataset", "loader", "shuffling loader", "stream"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [50, 1000])
+def test_every_source_gives_the_same_rows_under_the_same_numbers(made, kind, size):
+    x, y = rows()
+    source = made[kind]
+    assert sum(source.group_sizes) == len(x)
+    whole = Chunk.join(list(in_order(source, range(len(source.group_sizes)), size)))
+    np.testing.assert_array_equal(whole.number, np.arange(len(x)))
+    np.testing.assert_array_equal(whole.x, x)
+    np.testing.assert_array_equal(whole.y, y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shuffling_gives_every_row_once_in_another_order_each_time(made, kind):
+    source = made[kind]
+    groups = range(len(source.group_sizes))
+    first, again, other = (Chunk.join(list(shuffled(source, groups, seed, size=50, mixed=3))).number for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(np.sort(first), np.arange(1000))
+    assert not (first == other).all()
+    # Neighbours in the file are not neighbours in the order.
+    assert (np.abs(np.diff(first)) == 1).mean() < 0.1
+
+
+def test_shares_are_even_and_complete():
+    sizes = [10, 1, 1, 7, 3, 9]
+    for num_ranks in range(1, 9):
+        shares = shares_of(sizes, num_ranks)
+        assert sorted(group for share in shares for group in share) == list(range(6))
+        loads = [sum(sizes[group] for group in share) for share in shares]
+        assert max(loads) - min(loads) <= max(sizes)
+
+
+def test_merged_moments_are_numpys():
+    x, _ = rows(500)
+    whole = Moments.of(x[:0]) + Moments.of(x[:7]) + Moments.of(x[7:100]) + Moments.of(x[100:])
+    assert whole.count == 500
+    np.testing.assert_allclose(whole.mean, x.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(whole.std, x.std(0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sample_depends_on_seed_and_row_numbers_alone(made, kind):
+    found = sketch(made[kind], 3, num_sampled=60, num_judges=40)
+    lowest = np.argsort(priorities(np.arange(1000), 3))
+    np.testing.assert_array_equal(found.sample.rows.number, lowest[:100])
+    np.testing.assert_array_equal(found.judges.number, lowest[:40])
+    np.testing.assert_array_equal(np.flatnonzero(found.is_judge(np.arange(1000))), np.sort(lowest[:40]))
+    np.testing.assert_array_equal(found.learning.x, rows()[0][lowest[40:100]])
+
+
+def test_samples_of_parts_merge_to_the_sample_of_the_whole():
+    x, y = rows()
+    whole = Sample.of(Chunk(x, y, np.arange(1000)), 5, 50)
+    parts = [Sample.of(Chunk(x[part], y[part], part), 5, 50) for part in np.array_split(np.arange(1000), 7)]
+    merged = parts[0].merged(parts[1:])
+    np.testing.assert_array_equal(merged.rows.number, whole.rows.number)
+    np.testing.assert_array_equal(merged.priority, whole.priority)
+
+
+def test_every_row_is_as_likely_to_be_sampled():
+    numbers = np.arange(200)
+    chosen = np.zeros(200)
+    for seed in range(2000):
+        chosen[np.argsort(priorities(numbers, seed))[:20]] += 1
+    # 2000 draws with chance 1/10: a standard deviation of 13.4.
+    assert np.abs(chosen - 200).max() < 5 * 13.4
+    assert abs(((chosen - 200) ** 2).mean() / 180 - 1) < 0.4
+
+
+def test_scales_of_a_sketch_are_those_of_the_arrays(made):
+    x, y = rows()
+    found = sketch(made["file"], 0).scales()
+    wanted = sources_scales(x, y)
+    np.testing.assert_allclose(found.x_centre, wanted.x_centre, rtol=1e-13)
+    np.testing.assert_allclose(found.x_scale, wanted.x_scale, rtol=1e-9)
+    np.testing.assert_allclose(found.y_scale, wanted.y_scale, rtol=1e-12)
+
+
+def sources_scales(x, y):
+    from gwi.scaling import Scales
+
+    return Scales.of(x, y, np.ones(len(x)))
+
+
+def test_labels_are_counted(tmp_path):
+    pq.write_table(pa.table({"a": np.arange(10.0), "c": ["b", "a"] * 5}), tmp_path / "c.parquet", row_group_size=3)
+    found = sketch(as_source(tmp_path / "c.parquet", "c", labels=True), 0, labels=True)
+    assert found.labels == {"a": 5, "b": 5}
+    assert sorted(found.sample.rows.y.tolist()) == ["a"] * 5 + ["b"] * 5
+
+
+def test_what_is_no_source_is_said_in_one_sentence(tmp_path):
+    pq.write_table(pa.table({"a": [1.0, float("nan")], "t": ["x", "y"], "y": [1, 2]}), tmp_path / "t.parquet")
+    assert is_source("a.parquet")
+    assert not is_source(np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="Column 't' holds string"):
+        parquet_source(tmp_path / "t.parquet", "y")
+    with pytest.raises(ValueError, match="no column 'z' to predict"):
+        parquet_source(tmp_path / "t.parquet", "z")
+    with pytest.raises(FileNotFoundError):
+        as_source(tmp_path / "none.parquet", "y")
+    pq.write_table(pa.table({"a": [1.0, float("nan")], "y": [1, 2]}), tmp_path / "n.parquet")
+    with pytest.raises(ValueError, match="Row 2, column 'a' is missing"):
+        sketch(parquet_source(tmp_path / "n.parquet", "y"), 0)
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
+        parquet_source(tmp_path / "bad.parquet", "y")
+
+
+def test_alone_ranks_do_nothing():
+    ranks = Ranks.current()
+    (total,) = ranks.total([torch.arange(3)])
+    assert total.tolist() == [0, 1, 2]
+    assert ranks.gathered(1) == [1]
+    assert ranks.from_first(lambda: 5) == 5
