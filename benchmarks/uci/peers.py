@@ -11,6 +11,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.distributions import MultivariateNormal
+from linear_operator.utils.errors import NotPSDError
 from ngboost import NGBRegressor
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -29,7 +30,10 @@ def exact_gp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=x.shape[1]))
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
 
+    reached: dict[str, Tensor] = {}
+
     def stop_when_spent(*_: Any) -> None:
+        reached.update({name: value.detach().clone() for name, value in model.state_dict().items()})
         # Which SciPy takes as the end: the parameters are those of the last step.
         if budget.left() < 0.15 * budget.seconds:
             raise StopIteration
@@ -43,11 +47,15 @@ def exact_gp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
             covar_module=kernel,
             outcome_transform=None,
         )
-        fit_gpytorch_mll_scipy(
-            gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model),
-            options={"maxiter": budget.steps(200)},
-            callback=stop_when_spent,
-        )
+        try:
+            fit_gpytorch_mll_scipy(
+                gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model),
+                options={"maxiter": budget.steps(200)},
+                callback=stop_when_spent,
+            )
+        except NotPSDError:
+            # A line search went where no Cholesky factor is: the steps before it count.
+            model.load_state_dict(reached)
         model.eval()
 
     @torch.no_grad()
