@@ -105,7 +105,7 @@ def alone():
     return closed_forms(SHARES[1])
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+@pytest.mark.parametrize("num_ranks", [pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 4])
 def test_sums_covariances_mean_and_gradients_are_those_of_one_process(alone, num_ranks):
     for found in together(closed_forms, num_ranks, SHARES[num_ranks]):
         for name in ("rows", "sample", "judges"):
@@ -130,7 +130,7 @@ def whole_fit(mean):
     return model.predict(source().x[:40], return_std=True), model.summary_.num_rows
 
 
-@pytest.mark.parametrize("mean", ["svgp", "network"])
+@pytest.mark.parametrize("mean", ["svgp", pytest.param("network", marks=pytest.mark.slow)])
 def test_a_whole_fit_on_three_processes_ends_with_one_model(mean):
     found = together(whole_fit, 3, mean)
     for (values, std), num_rows in found[1:]:
@@ -178,6 +178,7 @@ def trained(folder, interval, pause=0.0):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.slow
 def test_a_killed_worker_costs_nothing_but_time(tmp_path):
     wanted = together(trained, 2, None, 0.0)[0]
     context = multiprocessing.get_context("fork")

@@ -118,6 +118,7 @@ def test_the_launcher_passes_options_on_and_says_what_it_needs():
         torchrun_arguments(["--nproc-per-node", "4"])
 
 
+@pytest.mark.slow
 def test_two_launched_processes_write_one_model(folder):
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "gwi", "launch", "--nproc-per-node", "2", "fit", f"{folder}/one.parquet", "--force"]
