@@ -16,10 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gwi import GWIRegressor, load
+from gwi import GWIRegressor
 from gwi.datasets import load_uci
 from gwi.networks import mlp
-from gwi.selection import plan
+from waves import wave
 
 
 @parametrize_with_checks([GWIRegressor(mean="svgp", noise="constant", random_state=0)])
@@ -35,12 +35,6 @@ def test_scikit_learns_checks_pass_for_the_default_and_for_networks(estimator, c
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)
-
-
-def wave(num_rows=120, noise=0.2, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-3, 3, (num_rows, 1))
-    return x, 5 + 10 * (np.sin(2 * x[:, 0]) + noise * rng.standard_normal(num_rows))
 
 
 @pytest.fixture(scope="module")
@@ -310,154 +304,3 @@ def test_summary_reads_well(fitted):
     assert "120 rows, 120 inducing points" in text
     assert "svgp" in text
     assert "unseen NLL" in text
-
-
-def test_tensors_in_give_tensors_out(fitted):
-    x, y = wave(20, seed=1)
-    rows = torch.from_numpy(x)
-    mean, std = fitted.predict(rows, return_std=True)
-    assert isinstance(mean, torch.Tensor)
-    np.testing.assert_array_equal(std.numpy(), fitted.predict(x, return_std=True)[1])
-    assert fitted.predict_interval(rows.float()).dtype == torch.float32
-    assert isinstance(fitted.decompose(rows).epistemic, torch.Tensor)
-    assert isinstance(fitted.ood_score(rows), torch.Tensor)
-    from_tensors = GWIRegressor(random_state=0).fit(torch.from_numpy(wave()[0]), torch.from_numpy(wave()[1]))
-    np.testing.assert_array_equal(from_tensors.predict(x), fitted.predict(x))
-    assert fitted.nll(rows, torch.from_numpy(y)) == fitted.nll(x, y)
-
-
-def test_the_posterior_takes_batches_and_gradients(fitted):
-    x = torch.linspace(-3, 3, 12, dtype=torch.float64).reshape(2, 3, 2, 1).requires_grad_()
-    law = fitted.posterior(x)
-    assert law.mean.shape == (2, 3, 2)
-    assert law.covariance_matrix.shape == (2, 3, 2, 2)
-    np.testing.assert_allclose(law.mean.detach().reshape(-1), fitted.predict(x.detach().reshape(-1, 1).numpy()))
-    np.testing.assert_allclose(
-        law.variance.detach().reshape(-1), fitted.decompose(x.detach().reshape(-1, 1).numpy()).epistemic, rtol=1e-6, atol=1e-9
-    )
-    (slope,) = torch.autograd.grad(law.mean.sum(), x)
-    step = 1e-5
-    difference = (fitted.posterior(x.detach() + step).mean - fitted.posterior(x.detach() - step).mean) / (2 * step)
-    np.testing.assert_allclose(slope[..., 0], difference, rtol=1e-5, atol=1e-6)
-
-
-def test_a_mean_without_gradients_is_refused_where_gradients_are_wanted():
-    model = GWIRegressor(HistGradientBoostingRegressor(min_samples_leaf=5), random_state=0).fit(*wave())
-    rows = torch.zeros(2, 1, dtype=torch.float64)
-    assert model.posterior(rows).mean.shape == (2,)
-    with pytest.raises(ValueError, match="svgp-all"):
-        model.posterior(rows.requires_grad_())
-
-
-def test_inducing_points_may_be_given_in_the_units_of_the_rows():
-    x, y = wave()
-    z = np.linspace(-3, 3, 9)[:, None]
-    model = GWIRegressor("svgp", inducing_points=z, random_state=0).fit(x, y)
-    found = model.posterior_.kernel.inducing_points.numpy() * x.std(0) + x.mean(0)
-    np.testing.assert_allclose(found, z, atol=1e-9)
-    with pytest.raises(ValueError, match="1 columns"):
-        GWIRegressor(inducing_points=np.zeros((3, 2))).fit(x, y)
-
-
-def test_networks_train_in_the_precision_asked_for():
-    model = GWIRegressor("network", dtype="float64", random_state=0).fit(*wave(60))
-    assert {p.dtype for p in model.posterior_.mean.parameters()} == {torch.float64}
-    with pytest.raises(ValueError, match="dtype is"):
-        GWIRegressor(dtype="int8").fit(*wave(60))
-
-
-@pytest.mark.parametrize("mean", ["svgp", LinearRegression()], ids=["kernel mean", "line"])
-@pytest.mark.parametrize("num_inducing", ["auto", 15])
-def test_update_takes_new_rows_into_noise_and_covariance(mean, num_inducing):
-    x, y = wave(100)
-    model = GWIRegressor(mean, num_inducing=num_inducing, random_state=0).fit(x, y)
-    far = np.linspace(5, 6, 30)[:, None]
-    values = model.predict(far) + 40 * np.random.default_rng(0).standard_normal(30)
-    before = model.decompose(np.concatenate([x, far]))
-    model.update(far, values)
-    after = model.decompose(np.concatenate([x, far]))
-    assert model.summary_.num_rows == 130
-    assert after.aleatoric.mean() > 2 * before.aleatoric.mean()
-    if num_inducing == "auto":
-        assert model.summary_.num_inducing == 130
-        assert after.epistemic[100:].mean() < before.epistemic[100:].mean()
-
-
-def test_an_updated_kernel_mean_is_the_one_fitted_to_all_rows():
-    x, y = wave(100)
-    model = GWIRegressor("svgp-all", tempering=None, random_state=0).fit(x[:80], y[:80]).update(x[80:], y[80:])
-    scales, learned = model.model_.scales, model._learned
-    rows, targets = scales.rows(x, "cpu"), (y - scales.y_centre) / scales.y_scale
-    with torch.no_grad():
-        k = learned.prior.kernel(rows).to_dense() + learned.prior.noise_variance * torch.eye(100)
-        wanted = learned.prior.kernel(rows).to_dense() @ torch.linalg.solve(k, torch.from_numpy(targets))
-    np.testing.assert_allclose(model.predict(x), wanted.numpy() * scales.y_scale + scales.y_centre, rtol=1e-5)
-
-
-def test_update_after_validation_judges_new_rows_by_what_was_known_before():
-    x, y = wave(200)
-    line = LinearRegression().fit(x, y)
-    model = GWIRegressor(line, random_state=0).fit(x[:80], y[:80], validation=(x[80:120], y[80:120]))
-    before = model.decompose(x[120:]).epistemic
-    model.update(x[120:160], y[120:160]).update(x[160:], y[160:])
-    late = model._learned.late_variance[0].numpy() * model.model_.scales.y_scale**2
-    np.testing.assert_allclose(late[:40], before[:40], rtol=1e-6)
-    assert model.decompose(x[120:]).epistemic.mean() < before.mean()
-    with pytest.raises(ValueError, match="1 target"):
-        model.update(x, np.column_stack([y, y]))
-
-
-def test_progress_is_shown_on_the_error_stream_and_the_summary_printed(capsys):
-    GWIRegressor("network", verbose=1, random_state=0).fit(*wave(60))
-    printed = capsys.readouterr()
-    assert "60 rows" in printed.out
-    assert "network" in printed.err
-    assert "covariance and noise" in printed.err
-
-
-def test_max_time_chooses_the_plan_beforehand_and_the_summary_says_so():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((300, 2))
-    y = x[:, 0] + 0.1 * rng.standard_normal(300)
-    quick, again = (GWIRegressor(max_time=5, random_state=0).fit(x, y) for _ in range(2))
-    assert len(quick.summary_.members) < len(plan(300, 2, None).means)
-    assert "planned for 5 s" in str(quick.summary_)
-    np.testing.assert_array_equal(quick.predict(x), again.predict(x))
-
-
-@pytest.mark.parametrize("num_rows", [100, 1000, 10_000, 1_000_000])
-def test_less_time_never_means_more_work(num_rows):
-    seconds = [plan(num_rows, 8, max_time).seconds for max_time in (0.0, 5.0, 20.0, 60.0, 600.0, None)]
-    assert seconds == sorted(seconds)
-    assert "svgp" in plan(num_rows, 8, 0.0).means
-
-
-@pytest.mark.parametrize("mean", ["network", "svgp"])
-def test_the_papers_preset_predicts_says_what_it_did_and_can_be_saved(mean, tmp_path):
-    x, y = wave(150)
-    model = GWIRegressor(mean, preset="paper", max_steps=150, random_state=0).fit(x, y)
-    assert "validation NLL of each M" in str(model.summary_)
-    assert model.summary_.divergence_weight == (1.0,)
-    assert model.summary_.tempering[0] > 0
-    new, values = wave(500, seed=3)
-    lower, upper = model.predict_interval(new).T
-    assert np.isfinite(model.nll(new, values))
-    assert (lower < upper).all()
-    loaded = load(model.save(tmp_path / "model.gwi"))
-    np.testing.assert_array_equal(loaded.predict(new, return_std=True), model.predict(new, return_std=True))
-    with pytest.raises(ValueError, match="preset"):
-        model.update(x, y)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fitting", "message"),
-    [
-        ({"preset": "other"}, {}, "preset is"),
-        ({"preset": "paper", "mean": "svgp-all"}, {}, "preset is"),
-        ({"preset": "paper"}, {"validation": wave(20)}, "sets its own"),
-        ({"preset": "paper"}, {"sample_weight": np.arange(60.0) + 1}, "sample weights"),
-    ],
-)
-def test_what_the_preset_does_not_take_is_named(arguments, fitting, message):
-    with pytest.raises(ValueError, match=message):
-        GWIRegressor(**arguments).fit(*wave(60), **fitting)
