@@ -186,3 +186,18 @@ def test_killed_ten_times_every_fit_is_there_once(tmp_path):
     now = {Key(r["protocol"], r["set"], r["split"], r["method"]): r["finished"] for r in rows}
     assert set(now) == wanted
     assert seen.items() <= now.items()
+
+
+def test_steps_are_planned_from_what_later_steps_cost(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("time.process_time", lambda: clock[0])
+    monkeypatch.setattr(methods, "Budget", lambda seconds: interface.Budget(seconds, started=clock[0]))
+
+    def fit(steps):
+        clock[0] += 2.5 + sum(0.02 if step < 20 else 0.08 for step in range(steps))
+
+    budget = methods.Budget(60.0)
+    steps = methods.affordable_steps(fit, budget, most=2000)
+    fit(steps)
+    assert 45 < budget.spent() <= 60
+    assert methods.affordable_steps(lambda steps: None, methods.Budget(60.0), most=100) == 100

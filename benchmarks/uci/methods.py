@@ -103,17 +103,24 @@ def paper(kind: Literal["network", "svgp"]) -> Callable[[Array, Array, int, Budg
 
 
 def affordable_steps(fit: Callable[[int], object], budget: Budget, *, most: int, few: int = 8) -> int:
-    """Gradient steps for which a fit stays inside the budget, from two short fits: what it costs to begin, and each step."""
+    """Gradient steps for which a fit stays inside the budget: what it costs to begin, and what each step costs.
+
+    Short fits tell, each three times as long as the one before, until one takes a twentieth of the budget and half as long again
+    as the shortest: the first steps of a fit may be several times cheaper than the later ones.
+    """
     if budget.share_of_steps < 1:
         return budget.steps(most)
-    seconds = []
-    for steps in (few, 4 * few):
+    trials: list[tuple[float, int]] = []
+    for count in (few * 3**power for power in range(10)):
         clock = Budget(budget.seconds)
-        fit(steps)
-        seconds.append(clock.spent())
-    each = max((seconds[1] - seconds[0]) / (3 * few), 1e-6)
-    beginning = max(seconds[0] - few * each, 0.0)
-    return max(few, min(most, int((0.95 * budget.left() - beginning) / each)))
+        fit(count)
+        trials.append((clock.spent(), count))
+        if trials[-1][0] > max(1.5 * min(trials)[0], budget.seconds / 20) or count >= most:
+            break
+    (least, short), (longest, long) = min(trials), trials[-1]
+    each = max((longest - least) / max(long - short, 1), 1e-6)
+    beginning = max(least - short * each, 0.0)
+    return max(few, min(most, int((0.9 * budget.left() - beginning) / each)))
 
 
 METHODS: dict[str, Method] = {
