@@ -106,20 +106,20 @@ def affordable_steps(fit: Callable[[int], object], budget: Budget, *, most: int,
     """Gradient steps for which a fit stays inside the budget: what it costs to begin, and what each step costs.
 
     Short fits tell, each three times as long as the one before, until one takes a twentieth of the budget and half as long again
-    as the shortest: the first steps of a fit may be several times cheaper than the later ones.
+    as the last: the first steps of a fit may be several times cheaper than the later ones.
     """
     if budget.share_of_steps < 1:
         return budget.steps(most)
-    trials: list[tuple[float, int]] = []
+    trials = [(0, 0.0)]
     for count in (few * 3**power for power in range(10)):
         clock = Budget(budget.seconds)
         fit(count)
-        trials.append((clock.spent(), count))
-        if trials[-1][0] > max(1.5 * min(trials)[0], budget.seconds / 20) or count >= most:
+        trials.append((count, clock.spent()))
+        if len(trials) > 2 and (trials[-1][1] > max(1.5 * trials[-2][1], budget.seconds / 20) or count >= most):
             break
-    (least, short), (longest, long) = min(trials), trials[-1]
-    each = max((longest - least) / max(long - short, 1), 1e-6)
-    beginning = max(least - short * each, 0.0)
+    (short, less), (long, more) = trials[-2:]
+    each = max((more - less) / (long - short), 1e-6)
+    beginning = max(less - short * each, 0.0)
     return max(few, min(most, int((0.9 * budget.left() - beginning) / each)))
 
 
