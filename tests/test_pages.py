@@ -1,0 +1,122 @@
+"""Every Python block of the documentation runs, page by page, as a reader would run it, and keeps its word."""
+
+import re
+import warnings
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+import gwi
+from gwi import GWIWarning
+
+mpl.use("Agg")
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+# What stands before a block that is not run, with the reason.
+NOT_RUN = re.compile(r"<!-- not run: \S.*? -->\n\Z")
+
+
+def blocks(page):
+    """The Python blocks of a page that are to be run."""
+    text = page.read_text()
+    return [
+        found[1] for found in re.finditer(r"```python\n(.*?)```", text, re.DOTALL) if not NOT_RUN.search(text[: found.start()])
+    ]
+
+
+def run(page, folder, monkeypatch):
+    """What the names of a page stand for after its blocks have run, in a folder of their own."""
+    monkeypatch.chdir(folder)
+    torch.manual_seed(0)
+    names = {"__name__": "page"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GWIWarning)
+        for block in blocks(page):
+            exec(compile(block, page.name, "exec"), names)
+    return names
+
+
+def check_quickstart(names):
+    assert (Path("patients.csv").exists(), Path("new.csv").exists()) == (True, True)
+    assert 0.85 <= ((names["lower"] < names["y"][342:]) & (names["y"][342:] < names["upper"])).mean() <= 1
+
+
+def check_your_model(names):
+    assert np.isfinite(names["model"].predict(names["X_new"])).all()
+
+
+def check_bayesian_optimisation(names):
+    assert names["y"].max() > -0.01
+
+
+def check_classification(names):
+    assert names["probabilities"].shape == (497, 10)
+    assert names["model"].score(names["images"][1300:], names["labels"][1300:]) > 0.85
+
+
+def check_diagnostics(names):
+    assert names["diagnosis"].severe[0].kind == "mean-and-kernel-disagree"
+    assert names["mended"].severe == ()
+
+
+def check_plots(names):
+    del names
+    assert len(plt.get_fignums()) >= 6
+    plt.close("all")
+
+
+def check_regression(names):
+    assert names["interval"].shape == (50, 2)
+
+
+def check_scaling(names):
+    assert 0.92 <= names["scores"].coverage_95 <= 0.98
+    assert Path("predicted.parquet").exists()
+
+
+CHECKS = {
+    "quickstart.md": check_quickstart,
+    "your-model.md": check_your_model,
+    "bayesian-optimisation.md": check_bayesian_optimisation,
+    "classification.md": check_classification,
+    "diagnostics.md": check_diagnostics,
+    "plots.md": check_plots,
+    "regression.md": check_regression,
+    "scaling.md": check_scaling,
+}
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_the_python_of_a_page_runs_and_keeps_its_word(name, tmp_path, monkeypatch):
+    CHECKS[name](run(ROOT / "docs" / name, tmp_path, monkeypatch))
+
+
+def test_no_page_has_python_that_is_not_run():
+    # The README's blocks run one by one, each in a process of its own: see test_docs.
+    assert {page.name for page in PAGES if blocks(page)} == {*CHECKS, "README.md"}
+
+
+def test_every_public_name_is_in_the_reference():
+    text = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    assert [name for name in gwi.__all__ if f"::: gwi.{name}\n" not in text] == []
+
+
+def test_the_reference_speaks_of_names_that_exist_and_are_documented():
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        for dotted in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE):
+            found = gwi
+            for part in dotted.split(".")[1:]:
+                found = getattr(found, part)
+            assert (found.__doc__ or "").strip(), dotted
+            members = vars(found) if isinstance(found, type) else {}
+            public = [name for name, value in members.items() if callable(value) and not name.startswith("_")]
+            assert [name for name in public if not (getattr(found, name).__doc__ or "").strip()] == [], dotted
+
+
+def test_every_page_can_be_found_from_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in (ROOT / "docs").rglob("*.md") if f" {page.relative_to(ROOT / 'docs')}\n" not in menu] == []
