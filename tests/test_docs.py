@@ -72,7 +72,7 @@ LAYERS = [
     {"means", "classifiers", "streams"},
     {"divergences", "likelihoods", "softmax"},
     {"objectives", "inducing"},
-    {"prior", "covariance", "training", "noise", "tempering", "prepared", "parallel_training"},
+    {"prior", "covariance", "training", "noise", "tempering", "class_scales", "prepared", "parallel_training"},
     {"demo", "learners", "model", "paper", "class_model", "joint"},
     {"pending"},
     {"selection", "calibration", "mean_encoding", "stream_tasks"},

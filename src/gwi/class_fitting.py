@@ -7,14 +7,12 @@ the part that 1/σ² plays in regression, and the covariances of regression serv
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize
 from torch import Tensor
 
 from gwi.calibration import (
@@ -26,30 +24,19 @@ from gwi.calibration import (
     matching_sums,
 )
 from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows
+from gwi.class_scales import FEWEST_ROWS, JUDGED_NUMBERS, Judgement, TemperingName, choose_scales
 from gwi.correction import learn_correction
 from gwi.covariance import matched_divergence_weights
 from gwi.kernels import SparsePosteriorKernel, whitened_features
 from gwi.learners import Task, Trained
-from gwi.likelihoods import RobustMaxLikelihood
 from gwi.linalg import cholesky
 from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
 from gwi.means import ConstantMean, KernelMean, SumMean
 from gwi.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.pending import run_pending
 from gwi.prior import PriorFit
-from gwi.scaling import Array
 from gwi.selection import name_of, stack
-from gwi.softmax import softmax_moments
 
-TemperingName = Literal["auto", "per-class"]
-
-# Where the unseen rows do not say how large the variances of the logits are, α and γ are near these: log-normal, median, width.
-TEMPERING_PRIOR = (1.0, 1.5)
-DISAGREEMENT_PRIOR = (1.0, 1.0)
-# Of the logarithms of all scales that are chosen.
-LOG_BOUNDS = (-8.0, 2.0)
-# Numbers (rows times classes) on which scales are chosen: the likelihood is then known to a thousandth of a nat.
-JUDGED_NUMBERS = 50_000
 # Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.
 MOST_COVARIANCES = 16
 
@@ -238,7 +225,7 @@ def temper_classes(
     """
     task = learned.task
     assert task.classes is not None
-    judgement = Judgement.of(learned, variance, epsilon)
+    judgement = judged(learned, variance, epsilon)
     scale, alpha, gamma = choose_scales(judgement, tempering)
     mean = stack([member.mean for member in learned.members], learned.mixing.expand(len(learned.y_judge), -1))
     posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
@@ -275,124 +262,18 @@ def temper_classes(
     return model, summary
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Logits, variances and labels of unseen rows, on which scales are chosen.
-
-    Attributes:
-        mean: logits, at their scale.
-        variance: r of each, untempered.
-        disagreement: d² of each, at the scale of the logits; None for a single mean.
-        label: the class of each row.
-        weight: of each row, mean one.
-        num_rows: that they stand for.
-        epsilon: ε of robust-max; None for softmax.
-    """
-
-    mean: Float[Tensor, "J V"]
-    variance: Float[Tensor, "J V"]
-    disagreement: Float[Tensor, "J V"] | None
-    label: Tensor
-    weight: Float[Tensor, " V"]
-    num_rows: int
-    epsilon: float | None
-
-    @staticmethod
-    def of(learned: LearnedLogits, variance: Float[Tensor, "J V"], epsilon: float | None) -> Judgement:
-        """A sample of the judging rows, or all."""
-        num_classes, num_rows = learned.y_judge.shape
-        count = min(num_rows, max(200, JUDGED_NUMBERS // num_classes))
-        rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:count].to(variance.device)
-        several = int((learned.mixing > 0).sum()) > 1
-        return Judgement(
-            mean=learned.logit_scale * learned.judged[:, rows],
-            variance=variance[:, rows],
-            disagreement=learned.logit_scale**2 * learned.disagreement[:, rows] if several else None,
-            label=learned.y_judge[:, rows].argmax(0),
-            weight=learned.judge_weight[rows] / learned.judge_weight[rows].mean(),
-            num_rows=num_rows,
-            epsilon=epsilon,
-        )
-
-    @torch.no_grad()
-    def nll(self, scale: float, alpha: Array, gamma: float) -> float:
-        """Mean NLL with logits times scale, variances times α and spreads times γ."""
-        variance = self.variance * self.variance.new_tensor(alpha).reshape(-1, 1)
-        if self.disagreement is not None:
-            variance = variance + scale**2 * gamma * self.disagreement
-        if self.epsilon is None:
-            probabilities = softmax_moments(scale * self.mean, variance, digits=5).probabilities
-        else:
-            likelihood = RobustMaxLikelihood(len(self.mean), self.epsilon)
-            probabilities = likelihood.class_probabilities(scale * self.mean, variance)
-        chosen = probabilities.gather(0, self.label[None])[0].clamp_min(torch.finfo(probabilities.dtype).tiny)
-        return float(-(self.weight * chosen.log()).mean())
-
-    def nll_of_mean(self) -> float:
-        """Mean NLL of the logits without variances."""
-        chosen = self.mean.log_softmax(0).gather(0, self.label[None])[0]
-        return float(-(self.weight * chosen).mean())
-
-
-def choose_scales(judgement: Judgement, tempering: float | TemperingName | None) -> tuple[float, Array, float]:
-    """The scale of the logits, α of each class, and γ, by the likelihood of unseen rows and weak hyper-priors.
-
-    With a given factor, or None for one, only γ is chosen.
-    """
-    num_classes = len(judgement.mean)
-    several = judgement.disagreement is not None
-    fixed = tempering if isinstance(tempering, int | float) else 1.0 if tempering is None else None
-    # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
-    free = {"scale": fixed is None and judgement.epsilon is None, "alpha": fixed is None, "gamma": several}
-    start = [0.0 for used in free.values() if used]
-
-    def unpack(parameters: Array) -> tuple[float, Array, float]:
-        values = iter(np.exp(np.clip(parameters, *LOG_BOUNDS)))
-        scale = float(next(values)) if free["scale"] else 1.0
-        alpha = np.full(num_classes, float(next(values)) if free["alpha"] else fixed if fixed is not None else 1.0)
-        return scale, alpha, float(next(values)) if free["gamma"] else 0.0
-
-    def objective(parameters: Array) -> float:
-        scale, alpha, gamma = unpack(parameters)
-        penalty = _log_normal(alpha[0], TEMPERING_PRIOR) if free["alpha"] else 0.0
-        penalty += _log_normal(gamma, DISAGREEMENT_PRIOR) if several else 0.0
-        return judgement.nll(scale, alpha, gamma) + penalty / judgement.num_rows
-
-    if not start:
-        return unpack(np.array([]))
-    first = _simplex(len(start))
-    options = {"maxfev": 40 * len(start), "xatol": 0.02, "fatol": 2e-5, "initial_simplex": first}
-    scale, alpha, gamma = unpack(minimize(objective, np.array(start), method="Nelder-Mead", options=options).x)
-    if tempering == "per-class":
-        alpha = _factor_of_each_class(lambda a: judgement.nll(scale, a, gamma), alpha, judgement.num_rows)
-    return scale, alpha, gamma
-
-
-def _simplex(size: int) -> Array:
-    corners = np.zeros((size + 1, size))
-    corners[1:] = np.diag([0.1, -1.0, -1.0][:size] if size == 3 else [0.1, -1.0][:size] if size == 2 else [-1.0])
-    return corners
-
-
-def _factor_of_each_class(nll: Callable[[Array], float], start: Array, num_rows: int) -> Array:
-    """α_j one at a time, twice around, each drawn towards the common factor by the same hyper-prior."""
-    alpha = start.copy()
-    for _ in range(2):
-        for j in range(len(alpha)):
-
-            def objective(log_factor: Array, j: int = j) -> float:
-                tried = alpha.copy()
-                tried[j] = start[j] * math.exp(float(log_factor[0]))
-                return nll(tried) + _log_normal(tried[j] / start[j], TEMPERING_PRIOR) / num_rows
-
-            begin = math.log(alpha[j] / start[j])
-            simplex = np.array([[begin], [begin + 0.7]])
-            options = {"maxfev": 12, "xatol": 0.05, "fatol": 1e-5, "initial_simplex": simplex}
-            alpha[j] = start[j] * math.exp(float(minimize(objective, [begin], method="Nelder-Mead", options=options).x[0]))
-    return alpha
-
-
-def _log_normal(value: float, prior: tuple[float, float]) -> float:
-    """−log density of a log-normal law, up to a constant."""
-    median, width = prior
-    return 0.5 * (math.log(value / median) / width) ** 2
+def judged(learned: LearnedLogits, variance: Float[Tensor, "J V"], epsilon: float | None) -> Judgement:
+    """What scales are chosen on: a sample of the judging rows, or all."""
+    num_classes, num_rows = learned.y_judge.shape
+    count = min(num_rows, max(FEWEST_ROWS, JUDGED_NUMBERS // num_classes))
+    rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:count].to(variance.device)
+    several = int((learned.mixing > 0).sum()) > 1
+    return Judgement(
+        mean=learned.logit_scale * learned.judged[:, rows],
+        variance=variance[:, rows],
+        disagreement=learned.logit_scale**2 * learned.disagreement[:, rows] if several else None,
+        label=learned.y_judge[:, rows].argmax(0),
+        weight=learned.judge_weight[rows] / learned.judge_weight[rows].mean(),
+        num_rows=num_rows,
+        epsilon=epsilon,
+    )

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from gwi.batches import Batches
 from gwi.calibration import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, prior_for
-from gwi.class_fitting import LearnedLogits, TemperingName, temper_classes
+from gwi.class_fitting import LearnedLogits, temper_classes
 from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
+from gwi.class_scales import TemperingName
 from gwi.class_tasks import ClassOptions, class_kernel, row_scales
 from gwi.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
 from gwi.joint import JointPosterior, train_jointly

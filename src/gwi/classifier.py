@@ -23,9 +23,10 @@ from torch.utils.data import DataLoader
 from gwi.batches import Batches, indices
 from gwi.calibration import CovarianceName
 from gwi.class_encoding import encode_class_summary, encode_classes
-from gwi.class_fitting import TemperingName, assemble_classes
+from gwi.class_fitting import assemble_classes
 from gwi.class_joint import JointOptions, default_epochs, joint_model, paper_model
 from gwi.class_model import ClassDecomposition, ClassSummary
+from gwi.class_scales import TemperingName
 from gwi.class_tasks import (
     ClassOptions,
     Prepared,
@@ -39,7 +40,7 @@ from gwi.class_tasks import (
 from gwi.classification_metrics import entropy
 from gwi.files import to_bytes, write_atomically
 from gwi.inducing import Method
-from gwi.interop import as_array, document_of, floating_dtype, like, require_choice
+from gwi.interop import as_array, document_of, floating_dtype, like, listed, require_choice
 from gwi.measures import GaussianMeasure
 from gwi.progress import Report, progress
 from gwi.ranks import Ranks
@@ -83,7 +84,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         batch_size: of joint training and of the preset.
         learning_rate: of joint training and of the preset.
         device: where tensors live.
-        dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
+        dtype: ``"float32"`` or ``"float64"``, in which networks are trained; all else is in float64.
         random_state: seed or generator.
         n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
         verbose: 1 shows progress and prints the summary.
@@ -246,12 +247,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         self._assemble(stacked_logits(X, labels, weight, judge, self.classes_, self._chosen(), options), options)
 
     def _chosen(self) -> Any:
-        if isinstance(self.mean, str) and self.mean == "auto":
-            return "auto"
-        chosen = list(self.mean) if isinstance(self.mean, list | tuple) else [self.mean]
-        if not chosen:
-            raise ValueError("mean is an empty list; name at least one mean.")
-        return chosen
+        return self.mean if isinstance(self.mean, str) and self.mean == "auto" else listed(self.mean)
 
     def _assemble(self, prepared: Prepared, options: ClassOptions) -> None:
         options.report("covariances", 0.0)

@@ -68,7 +68,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         max_steps: bound on the gradient steps of the preset for each number of inducing points.
         max_time: seconds to aim for; chooses the plan before fitting and interrupts nothing.
         device: where tensors live.
-        dtype: ``"float32"`` or ``"float64"``, of the networks; kernel algebra is always in float64.
+        dtype: ``"float32"`` or ``"float64"``, in which networks are trained; all else is in float64.
         random_state: seed or generator.
         n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
         verbose: 1 shows progress and prints the summary.

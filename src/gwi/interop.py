@@ -41,6 +41,18 @@ def require_choice(name: str, value: Any, choices: Any) -> None:
         raise ValueError(f"{name} is {', '.join(known[:-1])} or {known[-1]}; got {value!r}.")
 
 
+def listed(means: Any) -> list[Any]:
+    """One mean or several, as a list.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    found = list(means) if isinstance(means, list | tuple) else [means]
+    if not found:
+        raise ValueError("mean is an empty list; name at least one mean.")
+    return found
+
+
 def floating_dtype(name: str | torch.dtype) -> torch.dtype:
     """A dtype by its name.
 

@@ -197,7 +197,7 @@ def network_learner(
             return task.loss(outputs, y.mT.to(outputs.dtype).expand(outputs.shape)).sum(0)
 
         train_on_stream(network, loss, task.stream, name=name, seed=task.seed(), rule=rule)
-        mean = ModuleMean(network.requires_grad_(False))
+        mean = ModuleMean(network.double().requires_grad_(False))
         return Trained(name, mean, at_rows(mean, task.x_judge), time.perf_counter() - start)
     x = task.x.to(task.network_dtype)
     group = torch.arange(num_members) % num_groups
@@ -213,12 +213,13 @@ def network_learner(
         generator=task.generator,
         on_step=lambda step: task.report(name, (step + 1) / num_steps),
     )
-    network.requires_grad_(False)
+    # In single precision a row's prediction would depend, in the seventh digit, on the rows that are predicted with it.
+    network.double().requires_grad_(False)
     mean = ModuleMean(network)
     if task.fold is None:
         judged = mean(task.x_judge)
     else:
-        members = network.members(x).to(task.y.dtype)
+        members = network.members(task.x)
         by_group = torch.stack([members[group == k].mean(0) for k in range(num_groups)])
         judged = by_group.gather(0, task.fold[None, :, None].expand(1, -1, members.shape[-1]))[0].mT.contiguous()
     return Trained(name, mean, judged, time.perf_counter() - start)

@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from gwi.inducing import Method
-from gwi.interop import as_array
+from gwi.interop import as_array, listed
 from gwi.learners import Task
 from gwi.progress import Report
 from gwi.scaling import Array, Scales
@@ -57,10 +57,7 @@ def chosen_means(mean: Any, task: Task, max_time: float | None) -> tuple[list[An
         chosen = plan(task.num_rows, task.x.shape[1], max_time)
         note = "" if max_time is None else f"planned for {max_time:g} s: about {chosen.seconds:.0f} s on one core"
         return list(chosen.means), note
-    means = list(mean) if isinstance(mean, (list, tuple)) else [mean]
-    if not means:
-        raise ValueError("mean is an empty list; name at least one mean.")
-    return means, ""
+    return listed(mean), ""
 
 
 def given_points(inducing_points: Any, task: Task) -> Method | Float[Tensor, "M D"]:

@@ -42,7 +42,11 @@ class _Rule:
     below: float
 
 
-_RULES = {8: _Rule(0.5, 0.9, 6.0, 22.0, 3.5), 5: _Rule(0.65, 1.0, 5.2, 14.0, 2.8)}
+_RULES = {
+    8: _Rule(0.5, 0.9, 6.0, 22.0, 3.5),
+    5: _Rule(0.65, 1.0, 5.2, 14.0, 2.8),
+    3: _Rule(1.0, 1.3, 4.2, 9.0, 2.2),
+}
 # A row whose standard deviations are all above the first and not all below the second is integrated over Gumbel noise, which
 # asks for smooth normal laws; others over the normal law, which asks for smooth Gumbel ones.
 _NARROWEST_WIDE, _WIDEST_NARROW = 0.6, 1.5
@@ -70,8 +74,10 @@ class SoftmaxMoments:
     entropy: Float[Tensor, " N"]
 
 
-def softmax_moments(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"], *, digits: Literal[5, 8] = 8) -> SoftmaxMoments:
-    """The moments of each row, to about so many digits; differentiable. Five take a third of the time of eight."""
+def softmax_moments(
+    mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"], *, digits: Literal[3, 5, 8] = 8
+) -> SoftmaxMoments:
+    """The moments of each row, to about so many digits; differentiable. Five take a third of the time of eight, three a ninth."""
     rule = _RULES[digits]
     std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
     # A shift of all logits changes nothing but the normaliser; near zero no digits are lost.

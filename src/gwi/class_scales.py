@@ -1,0 +1,155 @@
+"""The scales of a classification: how large logits and their variances are, by the likelihood of unseen rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize
+from torch import Tensor
+
+from gwi.likelihoods import RobustMaxLikelihood
+from gwi.scaling import Array
+from gwi.softmax import softmax_moments
+
+TemperingName = Literal["auto", "per-class"]
+
+# Where the unseen rows do not say how large the variances of the logits are, α and γ are near these: log-normal, median, width.
+TEMPERING_PRIOR = (1.0, 1.5)
+DISAGREEMENT_PRIOR = (1.0, 1.0)
+# Of the logarithms of all scales that are chosen.
+LOG_BOUNDS = (-8.0, 2.0)
+# Numbers (rows times classes) on which scales are chosen: the likelihood is then known to a thousandth of a nat. Those of the
+# first search, and the fewest rows of either.
+JUDGED_NUMBERS, FIRST_NUMBERS, FEWEST_ROWS = 50_000, 10_000, 200
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Logits, variances and labels of unseen rows, on which scales are chosen.
+
+    Attributes:
+        mean: logits, at their scale.
+        variance: r of each, untempered.
+        disagreement: d² of each, at the scale of the logits; None for a single mean.
+        label: the class of each row.
+        weight: of each row, mean one.
+        num_rows: that they stand for.
+        epsilon: ε of robust-max; None for softmax.
+    """
+
+    mean: Float[Tensor, "J V"]
+    variance: Float[Tensor, "J V"]
+    disagreement: Float[Tensor, "J V"] | None
+    label: Tensor
+    weight: Float[Tensor, " V"]
+    num_rows: int
+    epsilon: float | None
+
+    def some(self, numbers: int) -> Judgement:
+        """The first rows, so many that they hold at most so many numbers, though some rows in any case."""
+        count = max(FEWEST_ROWS, numbers // len(self.mean))
+        if count >= len(self.label):
+            return self
+        return replace(
+            self,
+            mean=self.mean[:, :count],
+            variance=self.variance[:, :count],
+            disagreement=None if self.disagreement is None else self.disagreement[:, :count],
+            label=self.label[:count],
+            weight=self.weight[:count] / self.weight[:count].mean(),
+        )
+
+    @torch.no_grad()
+    def nll(self, scale: float, alpha: Array, gamma: float, digits: Literal[3, 5] = 5) -> float:
+        """Mean NLL with logits times scale, variances times α and spreads times γ."""
+        variance = self.variance * self.variance.new_tensor(alpha).reshape(-1, 1)
+        if self.disagreement is not None:
+            variance = variance + scale**2 * gamma * self.disagreement
+        if self.epsilon is None:
+            probabilities = softmax_moments(scale * self.mean, variance, digits=digits).probabilities
+        else:
+            likelihood = RobustMaxLikelihood(len(self.mean), self.epsilon)
+            probabilities = likelihood.class_probabilities(scale * self.mean, variance)
+        chosen = probabilities.gather(0, self.label[None])[0].clamp_min(torch.finfo(probabilities.dtype).tiny)
+        return float(-(self.weight * chosen.log()).mean())
+
+    def nll_of_mean(self) -> float:
+        """Mean NLL of the logits without variances."""
+        chosen = self.mean.log_softmax(0).gather(0, self.label[None])[0]
+        return float(-(self.weight * chosen).mean())
+
+
+def choose_scales(judgement: Judgement, tempering: float | TemperingName | None) -> tuple[float, Array, float]:
+    """The scale of the logits, α of each class, and γ, by the likelihood of unseen rows and weak hyper-priors.
+
+    With a given factor, or None for one, only γ is chosen.
+    """
+    num_classes = len(judgement.mean)
+    several = judgement.disagreement is not None
+    fixed = tempering if isinstance(tempering, int | float) else 1.0 if tempering is None else None
+    # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
+    free = {"scale": fixed is None and judgement.epsilon is None, "alpha": fixed is None, "gamma": several}
+
+    def unpack(parameters: Array) -> tuple[float, Array, float]:
+        values = iter(np.exp(np.clip(parameters, *LOG_BOUNDS)))
+        scale = float(next(values)) if free["scale"] else 1.0
+        alpha = np.full(num_classes, float(next(values)) if free["alpha"] else fixed if fixed is not None else 1.0)
+        return scale, alpha, float(next(values)) if free["gamma"] else 0.0
+
+    def objective(parameters: Array, judgement: Judgement, digits: Literal[3, 5]) -> float:
+        scale, alpha, gamma = unpack(parameters)
+        penalty = _log_normal(alpha[0], TEMPERING_PRIOR) if free["alpha"] else 0.0
+        penalty += _log_normal(gamma, DISAGREEMENT_PRIOR) if several else 0.0
+        return judgement.nll(scale, alpha, gamma, digits) + penalty / judgement.num_rows
+
+    if not any(free.values()):
+        return unpack(np.array([]))
+    # Few rows and digits tell roughly, at a twelfth of the cost; all of them finish.
+    lengths = np.array([length for length, used in zip((0.1, -1.0, -1.0), free.values(), strict=True) if used])
+    rough, exact = (judgement.some(FIRST_NUMBERS), 3), (judgement, 5)
+    found = _nelder_mead(objective, np.zeros(len(lengths)), lengths, rough, evaluations=40 * len(lengths))
+    found = _nelder_mead(objective, found, lengths / 5, exact, evaluations=5 * len(lengths))
+    scale, alpha, gamma = unpack(found)
+    if tempering == "per-class":
+        alpha = _factor_of_each_class(lambda a: judgement.nll(scale, a, gamma), alpha, judgement.num_rows)
+    return scale, alpha, gamma
+
+
+def _nelder_mead(
+    objective: Callable[..., float], start: Array, lengths: Array, arguments: tuple[Any, ...], *, evaluations: int
+) -> Array:
+    """The best of some evaluations, from a simplex with a corner at the start and edges of the lengths along the axes."""
+    simplex = np.vstack([start, start + np.diag(lengths)])
+    options = {"maxfev": evaluations, "xatol": 0.02, "fatol": 2e-5, "initial_simplex": simplex}
+    found: Array = minimize(objective, start, args=arguments, method="Nelder-Mead", options=options).x
+    return found
+
+
+def _factor_of_each_class(nll: Callable[[Array], float], start: Array, num_rows: int) -> Array:
+    """α_j one at a time, twice around, each drawn towards the common factor by the same hyper-prior."""
+    alpha = start.copy()
+    for _ in range(2):
+        for j in range(len(alpha)):
+
+            def objective(log_factor: Array, j: int = j) -> float:
+                tried = alpha.copy()
+                tried[j] = start[j] * math.exp(float(log_factor[0]))
+                return nll(tried) + _log_normal(tried[j] / start[j], TEMPERING_PRIOR) / num_rows
+
+            begin = math.log(alpha[j] / start[j])
+            simplex = np.array([[begin], [begin + 0.7]])
+            options = {"maxfev": 12, "xatol": 0.05, "fatol": 1e-5, "initial_simplex": simplex}
+            alpha[j] = start[j] * math.exp(float(minimize(objective, [begin], method="Nelder-Mead", options=options).x[0]))
+    return alpha
+
+
+def _log_normal(value: float, prior: tuple[float, float]) -> float:
+    """−log density of a log-normal law, up to a constant."""
+    median, width = prior
+    return 0.5 * (math.log(value / median) / width) ** 2

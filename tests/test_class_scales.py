@@ -1,0 +1,40 @@
+"""The scales of a classification are those of a thorough search, found at less cost."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from gwi.class_scales import FIRST_NUMBERS, Judgement, choose_scales
+
+
+@pytest.fixture(scope="module")
+def judgement():
+    """Logits that are half as large as they should be, at 3,000 rows of five classes: more than the first search looks at."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(5, 3000, generator=generator, dtype=torch.float64)
+    label = torch.multinomial(logits.softmax(0).mT, 1, generator=generator)[:, 0]
+    weight = torch.ones(3000, dtype=torch.float64)
+    return Judgement(logits / 2, torch.full_like(logits, 0.3), None, label, weight, 3000, None)
+
+
+def test_the_search_finds_what_a_thorough_one_finds(judgement):
+    scale, alpha, gamma = choose_scales(judgement, "auto")
+
+    def thorough(parameters):
+        s, a = np.exp(parameters)
+        return judgement.nll(s, np.full(5, a), 0.0) + 0.5 * (np.log(a) / 1.5) ** 2 / 3000
+
+    best = minimize(thorough, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-8})
+    assert thorough(np.log([scale, alpha[0]])) < best.fun + 2e-4
+    assert scale > 1.8
+    assert gamma == 0
+
+
+def test_some_rows_hold_so_many_numbers_and_few_rows_are_all(judgement):
+    some = judgement.some(FIRST_NUMBERS)
+    assert some.mean.shape == some.variance.shape == (5, 2000)
+    assert len(some.label) == len(some.weight) == 2000
+    assert some.num_rows == judgement.num_rows
+    assert judgement.some(10**9) is judgement
+    assert judgement.some(1).mean.shape == (5, 200)
