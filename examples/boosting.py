@@ -52,11 +52,10 @@ def main() -> None:
     console.print(f"Intervals  of 90% hold {inside:.0%} of the new patients")
     console.print(f"Diagnosis  {diagnose(model, X_new, y_new)}")
     if output is not None:
-        figure, places = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+        figure, places = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained", width_ratios=(3, 2))
         plots.plot_prediction(model, X_new, y_new, feature=2, ax=places[0])
         places[0].set(xlabel="body mass index, the others at their medians", ylabel="progression after a year")
         plots.plot_calibration(model, X_new, y_new, ax=places[1])
-        plots.plot_errors(model, X_new, y_new, ax=places[2])
         figure.savefig(output, dpi=150)
         plt.close(figure)
         console.print(f"Picture    {output}")

@@ -24,7 +24,8 @@ import matplotlib.pyplot as plt
 
 # %% Digits 0 to 7 are known. Eights and nines come only when the model is in use.
 images, labels = load_digits(return_X_y=True)
-images = (images / 16).reshape(-1, 1, 8, 8).astype(np.float32)
+order = np.random.default_rng(0).permutation(len(images))
+images, labels = (images[order] / 16).reshape(-1, 1, 8, 8).astype(np.float32), labels[order]
 known = labels < 8
 strangers = images[~known]
 (x, x_unseen, x_new), (y, y_unseen, y_new) = (np.split(values[known], [700, 1000]) for values in (images, labels))

@@ -23,7 +23,7 @@ def test_the_search_finds_what_a_thorough_one_finds(judgement):
 
     def thorough(parameters):
         s, a = np.exp(parameters)
-        return judgement.nll(s, np.full(5, a), 0.0) + 0.5 * (np.log(a) / 1.5) ** 2 / 3000
+        return judgement.nll(s, np.full(5, a), 0.0) + 0.5 * ((np.log(a) / 1.5) ** 2 + (np.log(s) / 0.3) ** 2) / 3000
 
     best = minimize(thorough, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-8})
     assert thorough(np.log([scale, alpha[0]])) < best.fun + 2e-4
@@ -38,3 +38,10 @@ def test_some_rows_hold_so_many_numbers_and_few_rows_are_all(judgement):
     assert some.num_rows == judgement.num_rows
     assert judgement.some(10**9) is judgement
     assert judgement.some(1).mean.shape == (5, 200)
+
+
+def test_a_few_rows_that_are_all_told_apart_do_not_ask_for_endless_logits():
+    logits = 6.0 * torch.eye(3, dtype=torch.float64).repeat(1, 100)
+    certain = Judgement(logits, torch.full_like(logits, 0.5), None, logits.argmax(0), torch.ones(300).double(), 300, None)
+    scale, _, _ = choose_scales(certain, "auto")
+    assert scale < 1.5

@@ -1,6 +1,8 @@
 """Every Python block of the documentation runs, page by page, as a reader would run it, and keeps its word."""
 
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -98,6 +100,23 @@ CHECKS = {
 @pytest.mark.parametrize("name", sorted(CHECKS))
 def test_the_python_of_a_page_runs_and_keeps_its_word(name, tmp_path, monkeypatch):
     CHECKS[name](run(ROOT / "docs" / name, tmp_path, monkeypatch))
+
+
+# What each example prints, and between which numbers. `demo.py` and `bayesian_optimisation.py` have tests of their own.
+EXAMPLES = {
+    "boosting.py": {r"hold (\d+)%": (82, 97), r"R² ([\d.]+)": (0.3, 0.6)},
+    "frozen_network.py": {r"([\d.]+)% right": (96, 100), r"([\d.]+) after": (0.0, 0.06), r"AUROC ([\d.]+) by ood": (0.85, 1.0)},
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_as_a_script_and_draws_a_picture(name, tmp_path):
+    picture = tmp_path / "picture.png"
+    command = [sys.executable, str(ROOT / "examples" / name), "--output", str(picture)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    assert picture.stat().st_size > 10_000
+    for pattern, (low, high) in EXAMPLES[name].items():
+        assert low <= float(re.search(pattern, printed)[1]) <= high, printed
 
 
 def test_no_page_has_python_that_is_not_run():

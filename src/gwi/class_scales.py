@@ -19,7 +19,9 @@ from gwi.softmax import softmax_moments
 
 TemperingName = Literal["auto", "per-class"]
 
-# Where the unseen rows do not say how large the variances of the logits are, α and γ are near these: log-normal, median, width.
+# Where the unseen rows do not say how large logits and their variances are, s, α and γ are near these: log-normal, median, width.
+# A few hundred rows of which most are told apart would else ask for logits of three times their size, and new rows regret it.
+SCALE_PRIOR = (1.0, 0.3)
 TEMPERING_PRIOR = (1.0, 1.5)
 DISAGREEMENT_PRIOR = (1.0, 1.0)
 # Of the logarithms of all scales that are chosen.
@@ -104,7 +106,8 @@ def choose_scales(judgement: Judgement, tempering: float | TemperingName | None)
 
     def objective(parameters: Array, judgement: Judgement, digits: Literal[3, 5]) -> float:
         scale, alpha, gamma = unpack(parameters)
-        penalty = _log_normal(alpha[0], TEMPERING_PRIOR) if free["alpha"] else 0.0
+        penalty = _log_normal(scale, SCALE_PRIOR) if free["scale"] else 0.0
+        penalty += _log_normal(alpha[0], TEMPERING_PRIOR) if free["alpha"] else 0.0
         penalty += _log_normal(gamma, DISAGREEMENT_PRIOR) if several else 0.0
         return judgement.nll(scale, alpha, gamma, digits) + penalty / judgement.num_rows
 
