@@ -11,6 +11,7 @@ import pytest
 from gwi import cli
 from gwi.examination import class_checks, examine, heard_columns, sampled
 from gwi.progress import silent
+from gwi.report import _input_cell
 from gwi.report_charts import verdict
 from gwi.svg import Axis, percent, round_numbers, shown
 from gwi.tables import open_table
@@ -166,3 +167,16 @@ def test_numbers_are_written_for_readers():
     assert verdict(80, 100, 0.95) == "too narrow"
     assert verdict(1000, 1000, 0.95) == "too wide"
     assert verdict(970, 1000, 0.95) == "a little too wide"
+
+
+def test_fractions_with_many_digits_are_cut_and_nothing_else_is():
+    cells = ["0.06773705306493534", "-1.5", "20241231123456", "1234567.5", "v1.234567891", None, "-3.9990712345e-05"]
+    assert [_input_cell(cell) for cell in cells] == [
+        '<span title="0.06773705306493534">0.067737</span>',
+        "-1.5",
+        "20241231123456",
+        '<span title="1234567.5">1234567.5</span>',
+        "v1.234567891",
+        "",
+        '<span title="-3.9990712345e-05">-3.9991e-05</span>',
+    ]

@@ -149,16 +149,7 @@ def fit(
             scores = all_scores(tool, [judge(tool, table[held])])
         if not is_scored or refit:
             tool = fit_tool(table, y, target, chosen, leave_out, choices)
-    tool = replace(tool, scores={name: value for name, value in scores.items() if value - value == 0})
-    for name, reason in tool.columns.dropped:
-        note(f"column {name!r} is not used: it {reason}.", quiet)
-    tool.save(output)
-    if as_json:
-        print_json(_description(tool, output))
-    else:
-        if scores:
-            show(f"Scores on {len(held)} rows held out", scores)
-        print(f"{chosen.capitalize()} of {target!r} from {len(tool.columns.columns)} columns, {len(table)} rows: {output}")
+    _keep(replace(tool, scores=scores), len(table), output, as_json, quiet)
 
 
 def _fit_large(
@@ -184,19 +175,25 @@ def _fit_large(
         note(said, quiet)
     with noted_warnings(quiet), contextlib.redirect_stdout(io.StringIO()):
         tool = fit_large(source, target, task, drop, choices, holdout, snapshots)
-    if not is_first:
-        return
+    if is_first:
+        _keep(tool, tool.estimator.summary_.num_rows, output, as_json, quiet)
+
+
+def _keep(tool: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -> None:
+    """Write a fitted model and say what it is, what it chose and how it did."""
+    tool = replace(tool, scores={name: value for name, value in tool.scores.items() if value - value == 0})
     for name, reason in tool.columns.dropped:
         note(f"column {name!r} is not used: it {reason}.", quiet)
-    tool = replace(tool, scores={name: value for name, value in tool.scores.items() if value - value == 0})
     tool.save(output)
     if as_json:
         print_json(_description(tool, output))
         return
     if tool.scores:
         show(f"Scores on {tool.scores['rows']:.0f} rows held out", tool.scores)
-    rows = tool.estimator.summary_.num_rows
-    print(f"{tool.task.capitalize()} of {target!r} from {len(tool.columns.columns)} columns, {rows} rows: {output}")
+    num_columns = len(tool.columns.columns)
+    print(f"{tool.task.capitalize()} of {tool.columns.target!r} from {num_columns} columns, {num_rows} rows: {output}")
+    if not quiet:
+        print(tool.estimator.summary_)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -94,7 +94,7 @@ def show(title: str, values: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table as Grid
 
-    grid = Grid(title=title, show_header=False, title_justify="left")
+    grid = Grid(title=title, show_header=False, title_justify="left", min_width=len(title))
     for name, value in values.items():
         shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
         grid.add_row(name.replace("_", " "), shown)

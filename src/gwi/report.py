@@ -6,6 +6,7 @@ All text that comes from the table or the model is escaped; there are no scripts
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -48,6 +49,8 @@ SCORE_NAMES = {
     "brier": ("Brier score", "squared distance of the probabilities from what happened, 0 to 2"),
     "ece": ("ECE", "mean gap between confidence and accuracy in 15 groups"),
 }
+# A number with a point, and as long as one is shown with all its digits.
+FRACTION, LONGEST_FRACTION = re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?"), 8
 # Names of cells, the cells of a row, and which of them are numbers.
 Described = tuple[list[str], Callable[[int], list[str]], tuple[int, ...]]
 SHARES = ("coverage_90", "coverage_95", "calibration_error", "accuracy", "ece")
@@ -238,6 +241,15 @@ def _cell(value: object) -> str:
     return escape(_short(value))
 
 
+def _input_cell(value: object) -> str:
+    """A cell of the user's table; of a fraction with many digits the first five, the others where a pointer rests on it."""
+    text = _short(value)
+    if len(text) <= LONGEST_FRACTION or not FRACTION.fullmatch(text):
+        return escape(text)
+    number = float(text)
+    return f'<span title="{escape(text)}">{number:.{5 if abs(number) < 1e5 else 12}g}</span>'
+
+
 def _shown_columns(found: Examined) -> list[str]:
     """Columns that tell rows apart come first, then those that the kernel listens to most."""
     columns = found.tool.columns
@@ -253,7 +265,7 @@ def _rows_to_look_at(found: Examined) -> str:
     columns = _shown_columns(found)
     where = "row" if found.table.source.is_parquet else "line"
     cells = found.table[chosen].data.select(columns).to_pydict()
-    values = {int(row): [_cell(cells[name][i]) for name in columns] for i, row in enumerate(chosen)}
+    values = {int(row): [_input_cell(cells[name][i]) for name in columns] for i, row in enumerate(chosen)}
     own, describe, numeric = (_class_cells if found.tool.task == "classification" else _number_cells)(found)
     names = [where, *own, *columns]
     tables = []
