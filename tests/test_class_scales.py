@@ -25,7 +25,7 @@ def test_the_search_finds_what_a_thorough_one_finds(judgement):
         s, a = np.exp(parameters)
         return judgement.nll(s, np.full(5, a), 0.0) + 0.5 * ((np.log(a) / 1.5) ** 2 + (np.log(s) / 0.3) ** 2) / 3000
 
-    best = minimize(thorough, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-8})
+    best = minimize(thorough, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-2, "fatol": 1e-6})
     assert thorough(np.log([scale, alpha[0]])) < best.fun + 2e-4
     assert scale > 1.8
     assert gamma == 0

@@ -16,13 +16,13 @@ def share_inside(scores, method, which):
 def scores():
     generator = torch.Generator().manual_seed(0)
     setting = Setting(num_data=60, num_features=1, num_inducing=20, lengthscale=0.6, noise_variance=0.1)
-    # The standard error is 0.7 %, so the bounds of 2 % below test the method; at 300 sets (1.3 %) they would test the seed.
-    return [standard_scores(setting, generator) for _ in range(1000)]
+    # The standard error is 1.1 %, so the bounds of 3 % below test the method; the record of 1,000 sets has bounds of 2 %.
+    return [standard_scores(setting, generator) for _ in range(400)]
 
 
 def test_intervals_of_f_cover_with_titsias_and_with_the_matched_weight(scores):
-    assert 0.93 <= share_inside(scores, "titsias", 0) <= 0.97
-    assert 0.90 <= share_inside(scores, "beta_match", 0) <= 0.97
+    assert 0.92 <= share_inside(scores, "titsias", 0) <= 0.98
+    assert 0.89 <= share_inside(scores, "beta_match", 0) <= 0.98
 
 
 def test_intervals_of_f_do_not_cover_with_weight_one_and_those_of_y_hide_it(scores):

@@ -180,6 +180,7 @@ def test_saved_models_of_streams_are_read_back(folder, tmp_path):
     np.testing.assert_array_equal(gwi.load(tmp_path / "m.gwi").predict(x), model.predict(x))
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_from_a_stream_what_it_learns_in_memory(folder):
     x, y, _ = rows()
     labels = np.where(y > 0.6, "high", "low")
