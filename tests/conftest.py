@@ -1,8 +1,9 @@
-"""Shapes are checked at run time in every test: the hook must be in place before gwi is imported."""
+"""Shapes are checked at run time in every test that is not marked otherwise: the hook must be in place before gwi is imported."""
 
 import os
 from pathlib import Path
 
+from jaxtyping import config as shape_checks
 from jaxtyping import install_import_hook
 
 # But for the estimators: scikit-learn asks of their __init__ that it takes anything, and `fit` judges.
@@ -23,6 +24,13 @@ torch.set_num_threads(1)
 def pytest_configure(config: pytest.Config) -> None:
     # Here and not in pyproject.toml: pytest would import the warning's module before the hook above is in place.
     config.addinivalue_line("filterwarnings", "error::gwi.linalg.JitterWarning")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Checks are a third of a fit's time, and a fit calls the same functions thousands of times.
+    without = item.get_closest_marker("unchecked") is not None and item.config.option.markexpr == "not slow"
+    shape_checks.update("jaxtyping_disable", without)
 
 
 @pytest.fixture

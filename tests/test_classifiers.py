@@ -39,6 +39,8 @@ from classifier_cases import (
 )
 from gwi.classifiers import PROBABILITY_FLOOR, ClassifierLogits, plain_classifier
 
+pytestmark = pytest.mark.unchecked
+
 
 @pytest.mark.parametrize("data", LOADERS)
 @pytest.mark.parametrize("name", ALL)

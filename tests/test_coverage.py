@@ -7,6 +7,8 @@ import pytest
 import torch
 from benchmarks.coverage import SETTINGS, Setting, standard_scores
 
+pytestmark = pytest.mark.unchecked
+
 
 def share_inside(scores, method, which):
     return sum(abs(s[method][which]) <= 1.959964 for s in scores) / len(scores)

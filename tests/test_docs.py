@@ -15,6 +15,8 @@ from benchmarks import render
 
 import gwi
 
+pytestmark = pytest.mark.unchecked
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "gwi"
 

@@ -22,6 +22,7 @@ from gwi.networks import mlp
 from waves import wave
 
 
+@pytest.mark.unchecked
 @parametrize_with_checks([GWIRegressor(mean="svgp", noise="constant", random_state=0)])
 def test_scikit_learns_checks_pass(estimator, check):
     with warnings.catch_warnings():

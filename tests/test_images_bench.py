@@ -20,6 +20,8 @@ import gwi
 from gwi.classification_metrics import score_classes
 from gwi.images import Images, LabelledImages
 
+pytestmark = pytest.mark.unchecked
+
 TASK = Task("fashion-mnist", 0, "MAP", quick=True)
 SHAPES = {"fashion-mnist": (1, 28, 28), "mnist": (1, 28, 28), "cifar10-20k": (3, 32, 32), "svhn-10k": (3, 32, 32)}
 

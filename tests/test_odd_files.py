@@ -11,6 +11,8 @@ import pytest
 from gwi import cli
 from odd_files import BASE, CASES, SAME, text
 
+pytestmark = pytest.mark.unchecked
+
 QUICK = ["--mean", "linear", "-q", "--json", "--holdout", "0"]
 
 

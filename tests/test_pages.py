@@ -15,6 +15,8 @@ import torch
 import gwi
 from gwi import GWIWarning
 
+pytestmark = pytest.mark.unchecked
+
 mpl.use("Agg")
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

@@ -17,6 +17,8 @@ from gwi.svg import Axis, percent, round_numbers, shown
 from gwi.tables import open_table
 from gwi.tool import load_tool
 
+pytestmark = pytest.mark.unchecked
+
 HOSTILE = '<script>alert("x")</script>&"\''
 
 

@@ -34,6 +34,8 @@ from gwi.scaling import OriginalRowsMean, Scales
 from gwi.scores import LINKS
 from test_trees import mutation, walked
 
+pytestmark = pytest.mark.unchecked
+
 
 @pytest.mark.parametrize("name", ["histogram boosting", "gradient boosting", "extra trees", "ridge", "network, relu"])
 def test_arrays_copies_and_pickles_predict_the_same(name):

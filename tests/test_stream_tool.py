@@ -16,6 +16,8 @@ from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table
 from gwi.tables import UserError, open_table, read_table
 from gwi.tool import Choices, load_tool
 
+pytestmark = pytest.mark.unchecked
+
 
 def table(count=1500, seed=0):
     rng = np.random.default_rng(seed)

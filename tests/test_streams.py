@@ -15,6 +15,8 @@ from gwi.sources import ArraySource
 from gwi.stream_tasks import stream_task
 from gwi.sums import row_sums
 
+pytestmark = pytest.mark.unchecked
+
 F64 = torch.float64
 
 
