@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from benchmarks.figures.style import BLUE, ORANGE, PALE, PICTURES, RECORDS, Array, canvas, look, save
+from benchmarks.markdown import table
 from benchmarks.records import read, write
-from benchmarks.render import table
 from gwi import GWIRegressor
 from gwi.datasets import UCIName, load_uci, standard_splits
 from gwi.metrics import Law, score

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures.style import BLUE, GREY, PICTURES, RECORDS, VERMILION, Array, canvas, look, save
+from benchmarks.markdown import table
 from benchmarks.records import read, write
-from benchmarks.render import table
 from gwi import (
     GaussianMeasure,
     SparsePosteriorKernel,

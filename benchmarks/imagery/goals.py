@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.imagery.methods import OURS
-from benchmarks.render import table as markdown
+from benchmarks.markdown import table as markdown
 from benchmarks.uci.statistics import Comparison
 from benchmarks.uci.tables import NOTHING, number
 

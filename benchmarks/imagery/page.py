@@ -24,8 +24,8 @@ from benchmarks.imagery.networks import SmallCNN, build, multiply_adds
 from benchmarks.imagery.store import Key, Store
 from benchmarks.imagery.tables import Published, Row, compared, read_published
 from benchmarks.imagery.training import RECIPES, Recipe
-from benchmarks.render import ROOT, paragraphs, sentence
-from benchmarks.render import table as markdown
+from benchmarks.markdown import ROOT, paragraphs, sentence
+from benchmarks.markdown import table as markdown
 from benchmarks.uci.statistics import Comparison
 from benchmarks.uci.tables import NOTHING, listed
 

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.imagery.data import DATASETS, OutlierName
 from benchmarks.imagery.methods import METHODS, OURS, PAPER, SCORES_ONLY
 from benchmarks.imagery.store import outlier_column
-from benchmarks.render import table as markdown
+from benchmarks.markdown import table as markdown
 from benchmarks.uci.statistics import Comparison, Estimate, compare
 from benchmarks.uci.tables import NOTHING, listed, minus, number, ordinal, shown, starred
 

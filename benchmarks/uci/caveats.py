@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.render import table as markdown
+from benchmarks.markdown import table as markdown
 from benchmarks.uci.statistics import Comparison, Row, estimate
 from benchmarks.uci.store import Key
 from benchmarks.uci.tables import OURS, listed, number, shown

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import ROOT, paragraphs, sentence
+from benchmarks.markdown import table as markdown
 from benchmarks.records import RESULTS
-from benchmarks.render import ROOT, paragraphs, rendered, sentence
-from benchmarks.render import table as markdown
+from benchmarks.render import rendered
 from benchmarks.uci import methods as ours
 from benchmarks.uci import networks, peers, pictures, protocol, tables
 from benchmarks.uci.caveats import duplicates, failures, missing, over_cap, test_selection

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.render import table as markdown
+from benchmarks.markdown import table as markdown
 from benchmarks.uci.statistics import LEVEL, Comparison, Estimate, Published, best_published, fields
 
 OURS = "gwi"

@@ -1,0 +1,74 @@
+"""Tables of the documentation that say what fits and predictions cost."""
+
+from __future__ import annotations
+
+from benchmarks.markdown import ROOT, read, table
+
+
+def speed() -> str:
+    shown = [r for r in read("speed") if r["set"] != "generated"]
+    return table(["quantity", "set", "value", "note"], [[r["quantity"], r["set"], r["value"], r["note"]] for r in shown])
+
+
+def stream_speed() -> str:
+    """Rows, seconds, rows a second and peak memory of fits and predictions from Parquet, and the other quantities as they are."""
+    found = {r["quantity"]: float(r["value"]) for r in read("speed") if r["set"] == "generated"}
+    counts = sorted(int(name.split("_")[-2]) for name in found if name.startswith("stream_fit_seconds_"))
+    if not counts:
+        return "Not measured yet."
+    rows = [
+        [
+            f"{count:,}",
+            *(
+                f"{found[f'stream_{work}_{what}_{count}_rows']:,.0f}"
+                for work in ("fit", "predict")
+                for what in ("seconds", "rows_per_second", "megabytes")
+            ),
+        ]
+        for count in counts
+    ]
+    header = [f"{work}, {what}" for work in ("fit", "predict") for what in ("seconds", "rows/s", "peak MB")]
+    names = {"stream_fit_exponent": "exponent of the fit in N", "stream_predict_exponent": "of the prediction"}
+    names |= {"stream_over_memory_std": "standard deviation of y, streamed over in memory"}
+    names |= {"stream_over_memory_variance_of_f": "variance of f, streamed over in memory"}
+    said = "; ".join(f"{text} {found[name]:.3g}" for name, text in names.items() if name in found)
+    return f"{table(['rows', *header], rows)}\n\n{said[0].upper()}{said[1:]}."
+
+
+def processes() -> str:
+    if not (ROOT / "benchmarks" / "results" / "processes.csv").is_file():
+        return "Not measured yet."
+    rows = [
+        [
+            f"{int(r['rows']):,}",
+            r["ranks"],
+            *(f"{float(r[key]):.1f}" for key in ("sketch_seconds", "sums_seconds", "processor_seconds")),
+        ]
+        for r in read("processes")
+    ]
+    return table(["rows", "processes", "first pass, s", "sums, s", "processor seconds of all, start included"], rows)
+
+
+def scaling() -> str:
+    """Seconds of a fit by the cost model: a fixed part, a part that machines share, and messages that grow with their number."""
+    found = {r["quantity"]: float(r["value"]) for r in read("speed") if r["set"] == "generated"}
+    counts = sorted(int(name.split("_")[-2]) for name in found if name.startswith("stream_fit_seconds_"))
+    if len(counts) < 2:
+        return "Not measured yet."
+    low, high = (found[f"stream_fit_seconds_{count}_rows"] for count in (counts[0], counts[-1]))
+    a_row = (high - low) / (counts[-1] - counts[0])
+    fixed = max(low - a_row * counts[0], 0.0)
+    size = 8 * (200**2 + 200) + 240_000 * 13
+
+    def seconds(num_rows: float, machines: int) -> float:
+        return fixed + a_row * num_rows / machines + (2 * size / 1e8 * (machines - 1) / machines + 1e-4 * machines)
+
+    def shown(value: float) -> str:
+        return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min" if value < 36_000 else f"{value / 3600:.0f} h"
+
+    machines = (1, 4, 16, 64)
+    rows = [
+        [f"10{power}", *(shown(seconds(10.0**n, m)) for m in machines)] for n, power in zip(range(6, 10), "⁶⁷⁸⁹", strict=True)
+    ]
+    said = f"Fixed {fixed:.1f} s, {a_row * 1e6:.1f} s for a million rows on one core."
+    return f"{table(['rows', *(f'{m} machine' + 's' * (m > 1) for m in machines)], rows)}\n\n{said}"

@@ -1,0 +1,32 @@
+"""Words and tables in Markdown, and the records that they are made from."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+Record = dict[str, str]
+
+
+def read(name: str) -> list[Record]:
+    with (ROOT / "benchmarks" / "results" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def paragraphs(lines: Iterable[str]) -> str:
+    """Those that say something."""
+    return "\n\n".join(line for line in lines if line)
+
+
+def sentence(function: Callable[..., Any]) -> str:
+    """A docstring's first paragraph, on one line."""
+    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split()).replace("|", "\\|")

@@ -1,0 +1,222 @@
+"""Tables of the documentation, each from the records of one measurement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+from benchmarks.markdown import Record, read, table
+
+
+def coverage() -> str:
+    """One row a setting, one column a method."""
+    methods = {
+        "titsias": "Titsias",
+        "beta_match": "W₂², β_match",
+        "beta_1": "W₂², β = 1",
+        "beta_match_own_mean": "β_match, own mean",
+    }
+    settings: dict[tuple[str, ...], dict[str, Record]] = {}
+    for record in read("coverage"):
+        key = tuple(
+            record[name] for name in ("num_data", "num_features", "num_inducing", "lengthscale", "noise_variance", "num_sets")
+        )
+        settings.setdefault(key, {})[record["method"]] = record
+    rows = [
+        [*key, *(f"{100 * float(found[m]['coverage_f']):.1f} ({100 * float(found[m]['coverage_y']):.1f})" for m in methods)]
+        for key, found in settings.items()
+    ]
+    return table(["N", "D", "M", "ℓ", "σ²", "sets", *methods.values()], rows)
+
+
+def covariance() -> str:
+    rows = [
+        [
+            r["set"],
+            r["num_inducing"],
+            {"1": "1", "match": f"match = {float(r['divergence_weight']):.0f}", "N": f"N = {r['num_data']}"}[r["beta"]],
+            f"{float(r['residual_share']):.1e}",
+            r["iterations"],
+            f"{float(r['duality_gap']):.0e}",
+            f"{max(abs(float(r[f'lbfgs_{i}_minus_fixed_point'])) for i in (1, 2)):.0e}",
+            f"{float(r['largest_eigenvalue_of_s']):.1e}" if float(r["largest_eigenvalue_of_s"]) else "0",
+            "–" if float(r["cheap_form_excess"]) == float("inf") else f"{float(r['cheap_form_excess']):.3f}",
+            f"{float(r['lbfgs_seconds']) / float(r['seconds']):.1f}",
+        ]
+        for r in read("covariance")
+        if r["prior"] == "collapsed"
+    ]
+    header = [
+        "set",
+        "M",
+        "β",
+        "mean R₀/k̄",
+        "steps",
+        "gap",
+        "L-BFGS differs by",
+        "λ_max(S)",
+        "cheap form's excess",
+        "L-BFGS time ratio",
+    ]
+    return table(header, rows)
+
+
+def covariance_summary() -> str:
+    records = read("covariance")
+    zero = [r for r in records if r["beta"] == "1" and float(r["largest_eigenvalue_of_s"]) == 0]
+    ones = [r for r in records if r["beta"] == "1"]
+    worst = max(max(abs(float(r[f"lbfgs_{i}_minus_fixed_point"])) for i in (1, 2)) for r in records)
+    rise = max(float(r["largest_increase"]) for r in records)
+    cheap = {
+        prior: [
+            float(r["cheap_form_excess"])
+            for r in records
+            if r["beta"] == "match" and r["prior"] == prior and r["num_inducing"] != "20"
+        ]
+        for prior in ("collapsed", "marginal")
+    }
+    finite = [value for value in cheap["marginal"] if value != float("inf")]
+    return (
+        f"In all {len(records)} cases (three tables, two priors, M = 20, 50, 100, three weights) the gap is at most "
+        f"{max(float(r['duality_gap']) for r in records):.0e}, L-BFGS from two starts differs by at most {worst:.0e} of J, and "
+        f"{'J falls at every step' if rise < 0 else f'J rises by at most {rise:.0e}'}. "
+        f"At β = 1 the optimum is S = 0 in {len(zero)} of {len(ones)} cases. "
+        f"At β_match with M ≥ 50 the cheap form's excess is {min(cheap['collapsed']):.3f} to {max(cheap['collapsed']):.3f} "
+        f"when the prior was fitted with the same Z, but {min(finite):.2f} to {max(finite):.1f} when it was not (and infinite "
+        "where S = 0 is optimal)."
+    )
+
+
+def robust_max() -> str:
+    records = [r for r in read("robust_max") if r["num_classes"] == "2"]
+    ratios = sorted({r["variance_ratio"] for r in records}, key=float)
+    rules = list(dict.fromkeys((r["rule"], r["nodes"]) for r in records))
+    found = {(r["rule"], r["nodes"], r["variance_ratio"]): float(r["max_error"]) for r in records}
+    rows = [[f"{rule}, {nodes} nodes", *(f"{found[rule, nodes, ratio]:.0e}" for ratio in ratios)] for rule, nodes in rules]
+    return table(["largest error of S, J = 2; variance ratio:", *(f"{float(ratio):g}" for ratio in ratios)], rows)
+
+
+def hostile() -> str:
+    records = read("hostile")
+    rows = []
+    for dtype in ("float64", "float32"):
+        outcomes = Counter(r["outcome"] for r in records if r["dtype"] == dtype)
+        rows.append(
+            [dtype, str(sum(outcomes.values())), ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))]
+        )
+    return table(["dtype", "matrices", "outcome"], rows)
+
+
+def convergence() -> str:
+    records = read("wasserstein_convergence")
+    largest = max(int(r["num_points"]) for r in records)
+    rows = []
+    for key in dict.fromkeys((r["num_features"], r["lengthscale"]) for r in records):
+        chosen = [r for r in records if (r["num_features"], r["lengthscale"]) == key and int(r["num_points"]) == largest]
+        means = [
+            sum(float(r[name]) for r in chosen) / len(chosen)
+            for name in ("exact", "symmetric", "two_sample", "two_sample_of_p_and_p")
+        ]
+        rows.append([*key, *(f"{value:.3f}" for value in means)])
+    return table(["D", "ℓ", "exact", f"symmetric, n = {largest}", "two-sample", "two-sample of (P, P)"], rows)
+
+
+def estimator_coverage() -> str:
+    records = read("estimator_coverage")
+    cells = {(r["configuration"], r["of"], r["nominal"]): f"{100 * float(r['coverage']):.1f}" for r in records}
+    bands = {r["nominal"]: f"{100 * float(r['band_low']):.1f}–{100 * float(r['band_high']):.1f}" for r in records}
+    columns = list(dict.fromkeys((r["of"], r["nominal"]) for r in records))
+    rows = [
+        [name, *(cells[name, of, nominal] for of, nominal in columns)]
+        for name in dict.fromkeys(r["configuration"] for r in records)
+    ]
+    rows.append(["band of 95 % of exact intervals", *(bands[nominal] for _, nominal in columns)])
+    return table(["percent covered", *(f"{of} at {float(nominal):.0%}" for of, nominal in columns)], rows)
+
+
+def hyper_priors() -> str:
+    records = read("hyper_priors")
+    rows = []
+    for name in dict.fromkeys(r["set"] for r in records):
+        cells = []
+        for kind in ("none", "weak"):
+            chosen = [r for r in records if r["set"] == name and r["hyper_priors"] == kind]
+            cells += [
+                f"{sum(float(r[c]) for r in chosen) / len(chosen):.{d}f}"
+                for c, d in (("outputscale", 1), ("nll", 3), ("steps", 0))
+            ]
+        rows.append([name, *cells])
+    return table(["set", "σ_f², none", "NLL, none", "steps, none", "σ_f², weak", "NLL, weak", "steps, weak"], rows)
+
+
+def _ablation(name: str) -> str:
+    """One row a covariance, tempered or not; columns are sets by kind of split: mean NLL, and how many rows intervals hold."""
+    records = read(name)
+    columns = list(dict.fromkeys((r["set"], r["split"].split("-")[0]) for r in records))
+    splits = {column: {r["split"] for r in records if (r["set"], r["split"].split("-")[0]) == column} for column in columns}
+    rows = []
+    for label, tempered in dict.fromkeys((r["covariance"], r["tempered"]) for r in records):
+        cells = []
+        for table_name, kind in columns:
+            chosen = [
+                r
+                for r in records
+                if (r["covariance"], r["tempered"], r["set"]) == (label, tempered, table_name) and r["split"].startswith(kind)
+            ]
+            nll, inside = (sum(float(r[c]) for r in chosen) / len(chosen) for c in ("nll", "coverage_95"))
+            cells.append(f"{nll:.2f} ({100 * inside:.0f})")
+        rows.append([label, "yes" if tempered == "1" else "no", *cells])
+    header = [f"{name}, {kind} ({len(splits[name, kind])})" for name, kind in columns]
+    return table(["covariance", "tempered", *header], rows)
+
+
+def ablation() -> str:
+    return _ablation("ablation")
+
+
+def ablation_within() -> str:
+    return _ablation("ablation_within")
+
+
+def bayesian_optimisation() -> str:
+    """Median regret of each method at each budget; methods in a block of ten seeds had the same seeds."""
+    records = [r | {"block": str(int(r["seed"]) // 10)} for r in read("bayesian_optimisation")]
+    rows = []
+    for function, block in dict.fromkeys((r["function"], r["block"]) for r in sorted(records, key=lambda r: r["function"])):
+        chosen = [r for r in records if (r["function"], r["block"]) == (function, block)]
+        budgets = sorted({int(r["evaluations"]) for r in chosen})
+        for method in dict.fromkeys(r["method"] for r in chosen):
+            own = [r for r in chosen if r["method"] == method]
+            found = [[float(r["regret"]) for r in own if int(r["evaluations"]) == budget] for budget in budgets]
+            cells = [f"{median(regrets):.3g} at {budget}" for budget, regrets in zip(budgets, found, strict=True)]
+            seeds = sorted({int(r["seed"]) for r in own})
+            rows.append([function, f"{seeds[0]}–{seeds[-1]}", method, *cells])
+    return table(["function", "seeds", "method", "start", *["median regret"] * (len(rows[0]) - 4)], rows)
+
+
+def _measured(record: Record) -> str:
+    """A number, and how severe it was found to be."""
+    value = float(record["value"])
+    shown = f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}".replace("-0.", "−0.")
+    return "–" if value != value else shown + (f" ({record['severity']})" if record["severity"] else "")
+
+
+def diagnostics_faults() -> str:
+    """One row a fault: the finding that must come, and which others did."""
+    records = [r for r in read("diagnostics") if r["group"] == "fault"]
+    rows = []
+    for case in dict.fromkeys(r["case"] for r in records):
+        chosen = [r for r in records if r["case"] == case]
+        own = [f"`{r['kind']}` {_measured(r)}" for r in chosen if r["kind"] == r["seeded"]]
+        others = [f"{r['kind']} {_measured(r)}" for r in chosen if r["severity"] and r["kind"] != r["seeded"]]
+        rows.append([case, ", ".join(own) or "–", ", ".join(others) or "–"])
+    return table(["fault", "finding", "others"], rows)
+
+
+def diagnostics_uci() -> str:
+    """One row a split, one column a kind of finding."""
+    records = [r for r in read("diagnostics") if r["group"] == "uci"]
+    kinds = list(dict.fromkeys(r["kind"] for r in records))
+    found = {(r["case"], r["split"], r["kind"]): _measured(r) for r in records}
+    cases = dict.fromkeys((r["case"], r["split"]) for r in records)
+    return table(["set", "split", *kinds], [[*case, *(found[*case, kind] for kind in kinds)] for case in cases])
