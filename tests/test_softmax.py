@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gwi.class_model import MOST_STD, within_reach
 from gwi.softmax import SoftmaxLikelihood, softmax_moments
 
 F64 = torch.float64
@@ -54,6 +55,33 @@ def test_moments_are_the_means_over_draws(num_classes, spread):
     ):
         error = sample.std(0) / 200 + 1e-9
         assert ((value - sample.mean(0)).abs() < 5 * error).all()
+
+
+@pytest.mark.parametrize("spread", [4.0, 60.0, 400.0])
+def test_a_class_that_spreads_widely_beside_narrow_ones_is_one_more_integral(spread):
+    mean = torch.tensor([[0.3, 5.0], [0.0, -spread], [-0.2, 2.0]], dtype=F64)
+    std = torch.tensor([[0.5, 0.0], [spread, spread], [1.0, 0.3]], dtype=F64)
+    found = softmax_moments(mean, std.square())
+    # Given the others' logits, which a Gauss-Hermite rule takes, the wide one is integrated on a fine grid.
+    z, w = (torch.from_numpy(v) for v in np.polynomial.hermite_e.hermegauss(24))
+    fine = torch.linspace(-9, 9, 40_001, dtype=F64)
+    law = (-fine.square() / 2).exp()
+    law = law / law.sum()
+    expected = torch.zeros(3, 2, dtype=F64)
+    for a, weight_a in zip(z, w / w.sum(), strict=True):
+        for b, weight_b in zip(z, w / w.sum(), strict=True):
+            logits = torch.stack(
+                [
+                    (mean[0] + std[0] * a).expand(len(fine), 2),
+                    mean[1] + std[1] * fine[:, None],
+                    (mean[2] + std[2] * b).expand(len(fine), 2),
+                ]
+            )
+            expected += weight_a * weight_b * (law[:, None] * logits.softmax(0)).sum(1)
+    torch.testing.assert_close(found.probabilities, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.probabilities.sum(0), torch.ones(2, dtype=F64), rtol=0, atol=1e-6)
+    assert (found.entropy > 0).all()
+    assert (found.entropy < entropy(found.probabilities)).all()
 
 
 @pytest.mark.parametrize("num_classes", [2, 10, 100])
@@ -123,3 +151,15 @@ def test_expected_log_likelihood_is_at_most_the_log_of_the_predictive_probabilit
 def test_one_class_is_refused():
     with pytest.raises(ValueError, match="at least 2"):
         SoftmaxLikelihood(1)
+
+
+def test_spreads_beyond_reach_are_shrunk_and_probabilities_stay():
+    mean = torch.tensor([[0.3, 0.0, -4e3], [0.0, 1.0, 0.0], [-0.2, 2e9, 1.0]], dtype=F64)
+    std = torch.tensor([[0.5, 1e9, 0.5], [3e3, 1e9, 3e3], [1.0, 3e9, 4e3]], dtype=F64)
+    close = within_reach(mean, std.square())
+    assert (close[1] <= MOST_STD**2 * (1 + 1e-12)).all()
+    draws = (mean + std * torch.randn(100_000, 3, 3, dtype=F64, generator=torch.Generator().manual_seed(0))).softmax(1).mean(0)
+    torch.testing.assert_close(softmax_moments(*close, digits=5).probabilities, draws, rtol=0, atol=6e-3)
+    near = mean[:, :1], std[:, :1].clamp_max(MOST_STD).square()
+    for before, after in zip(near, within_reach(*near), strict=True):
+        torch.testing.assert_close(after, before, rtol=0, atol=0)

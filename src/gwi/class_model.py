@@ -23,6 +23,8 @@ from gwi.softmax import softmax_moments
 CHUNK_SIZE = 2048
 # Decimal places of predicted probabilities: errors far below what any score can tell.
 DIGITS: Literal[5, 8] = 5
+# Standard deviations of logits above this are told apart no more: see `within_reach`.
+MOST_STD = 1000.0
 
 
 class StandardRows(nn.Module):
@@ -108,7 +110,7 @@ class ClassificationModel:
     def _probabilities(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """E p, and the expected entropy of p."""
         if self.epsilon is None:
-            moments = softmax_moments(mean, variance, digits=DIGITS)
+            moments = softmax_moments(*within_reach(mean, variance), digits=DIGITS)
             return moments.probabilities / moments.probabilities.sum(0), moments.entropy
         likelihood = RobustMaxLikelihood(len(self.classes), self.epsilon)
         wrong = self.epsilon / (len(self.classes) - 1)
@@ -131,6 +133,21 @@ class ClassificationModel:
             _, variance, _ = self.prepared.parts(rows)
             shares.append(variance.mean(0) / kernel_variance(self.posterior.kernel.prior_kernel, rows))
         return torch.cat(shares).clamp(0.0, 1.0).cpu().numpy()
+
+
+def within_reach(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> tuple[Tensor, Tensor]:
+    """Logits whose widest law has a standard deviation of at most `MOST_STD`, with nearly the same probabilities.
+
+    Absurdly far from the data logits spread without bound, and so would the nodes that integrate them. Of the classes that spread
+    so widely only the order against each other and against the best of the rest matters: distances from that are shrunk by one
+    factor, which changes probabilities by the order of 1/`MOST_STD`.
+    """
+    std = variance.sqrt()
+    factor = (MOST_STD / std.amax(0)).clamp_max(1.0)
+    wide = std > MOST_STD
+    best = torch.where(wide, -torch.inf, mean).amax(0)
+    centre = torch.where(wide.all(0), mean.amax(0), best)
+    return torch.where(wide, centre + factor * (mean - centre), mean), torch.where(wide, factor.square() * variance, variance)
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ from gwi.interop import as_array, document_of, floating_dtype, like, listed, req
 from gwi.measures import GaussianMeasure
 from gwi.progress import Report, progress
 from gwi.ranks import Ranks
-from gwi.scaling import Array, merge_equal_rows
-from gwi.selection import FEW_ROWS
+from gwi.scaling import MERGED_ROWS, Array, merge_equal_rows
 from gwi.sources import RowSource, as_source, is_source
 from gwi.stream_tasks import in_memory
 
@@ -241,7 +240,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             if x_new.shape[1] != X.shape[1]:
                 raise ValueError(f"validation needs {X.shape[1]} columns, like the training rows; got {x_new.shape[1]}.")
             judge = x_new, indices(validation[1], self.classes_)
-        elif len(X) < FEW_ROWS:
+        elif len(X) < MERGED_ROWS:
             X, column, weight = merge_equal_rows(X, labels[:, None].astype(np.float64), weight)
             labels = column[:, 0].astype(np.int64)
         self._assemble(stacked_logits(X, labels, weight, judge, self.classes_, self._chosen(), options), options)

@@ -36,8 +36,7 @@ from gwi.presets import paper_preset
 from gwi.progress import progress
 from gwi.ranks import Ranks
 from gwi.regression_tasks import array_task, chosen_means, given_points
-from gwi.scaling import Array, merge_equal_rows
-from gwi.selection import FEW_ROWS
+from gwi.scaling import MERGED_ROWS, Array, merge_equal_rows
 from gwi.sources import RowSource, as_source, is_source
 from gwi.stream_tasks import in_memory, stream_task
 from gwi.tempering import conformal_quantile
@@ -165,7 +164,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         self._one_target = y.ndim == 1
         targets = y.reshape(len(y), -1).astype(np.float64)
-        if len(X) < FEW_ROWS and validation is None and self.preset is None:
+        if len(X) < MERGED_ROWS and validation is None and self.preset is None:
             X, targets, weight = merge_equal_rows(X, targets, weight)
         with progress(self.verbose > 0) as report:
             task, y_judge, judge_weight = array_task(

@@ -24,7 +24,7 @@ from gwi.means import ConstantMean, FixedMean, ModuleMean, SumMean
 from gwi.pending import Pending, estimator_learner, plain_mean
 from gwi.prior import PriorFit
 from gwi.scaling import Array, OriginalRowsMean
-from gwi.selection import FEW_ROWS, LARGE, MANY_ROWS, name_of
+from gwi.selection import LARGE, MANY_ROWS, name_of
 
 # α of the Dirichlet prior behind the targets of kernel means: the value of Milios et al. (2018).
 CONCENTRATION = 0.01
@@ -34,6 +34,8 @@ SHRINKAGE = 0.1
 SCALE_PENALTY = 2.0
 # Multiplications for Dirichlet logits, whose classes do not share a factor: some seconds.
 MOST_OPERATIONS = 1e10
+# Below so many rows "auto" is a GP and a linear model.
+FEW_ROWS = 250
 NAMES = ("svgp", "network", "linear")
 
 

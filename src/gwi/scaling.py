@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Array = NDArray[np.float64]
+# Equal rows of tables with fewer rows than this are merged.
+MERGED_ROWS = 250
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from gwi.predictors import plain_predictor
 from gwi.prior import PriorFit
 from gwi.scaling import Array, RescaledMean
 
-# Below so many rows "auto" is the exact GP alone.
-FEW_ROWS = 250
+# Below so many rows "auto" is the exact GP alone: inside training rows of seven tables the stack is better from 60 rows on, in
+# gaps above all (`benchmarks/small_tables.py`); with fewer no one would know which member to believe.
+FEW_ROWS = 50
 # Above so many trees are larger and fewer, and above the next number there are none: they grow to gigabytes.
 LARGE = 20_000
 MANY_ROWS = 100_000
@@ -53,8 +54,8 @@ class Plan:
 def plan(num_rows: int, num_features: int, max_time: float | None) -> Plan:
     """The means that ``"auto"`` tries, from the size of the table and the time allowed.
 
-    Few rows: the exact GP alone, judged by folds at no cost. More: a stack of GP, networks, boosting and, while cheap, trees;
-    with too little time for all, the members that gain least for their time are left out first, the GP never.
+    A handful of rows: the exact GP alone, judged by folds at no cost. More: a stack of GP, networks, boosting and, while cheap,
+    trees; with too little time for all, the members that gain least for their time are left out first, the GP never.
     """
     # Trees grow with the table: measured inside training rows, 15 leaves are best at a thousand rows, 63 at ten thousand, and at
     # forty thousand 127 have six sevenths of the error of 15.

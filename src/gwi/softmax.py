@@ -14,6 +14,7 @@ analytic in a strip of half-width π/2 around the real line: the trapezoidal rul
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,15 +49,18 @@ _RULES = {
     3: _Rule(1.0, 1.3, 4.2, 9.0, 2.2),
 }
 # A row whose standard deviations are all above the first and not all below the second is integrated over Gumbel noise, which
-# asks for smooth normal laws; others over the normal law, which asks for smooth Gumbel ones.
-_NARROWEST_WIDE, _WIDEST_NARROW = 0.6, 1.5
-# Nodes inside P over a normal law: enough for standard deviations of logits up to 16; beyond, errors grow slowly (1e-3 at 60).
-_MOST_INNER_NODES = 400
+# asks for smooth normal laws; others over the normal law, which asks for smooth Gumbel ones, and for more nodes the wider it is.
+# Where some are below the first and others above the third, each class has its own rule.
+_NARROWEST_WIDE, _WIDEST_NARROW, _WIDEST_ALIKE = 0.6, 1.5, 3.0
 # Numbers held in one array at a time: few enough for a processor's cache, and where gradients are wanted, enough for a step to
 # be worth recording.
 _CHUNK_SIZE, _DIFFERENTIABLE_CHUNK_SIZE = 60_000, 1_000_000
-# The product of two exponentials up to this is still a number.
-_MOST_EXPONENT = 350.0
+# Where the mean of a narrow class is so far above t, all of its law is, and exp(−e^{F − t}) is zero; e to this is still a number
+# in single precision.
+_MOST_EXPONENT = 40.0
+
+
+_Sums = Callable[[Tensor, Tensor, Tensor, _Rule], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,11 @@ def softmax_moments(
     mean = mean - shift
     differentiable = torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad)
     with torch.no_grad():
-        wide = (std.amin(0) >= _NARROWEST_WIDE) & (std.amax(0) > _WIDEST_NARROW)
+        smooth, widest = std.amin(0) >= _NARROWEST_WIDE, std.amax(0)
+        wide, mixed = smooth & (widest > _WIDEST_NARROW), ~smooth & (widest > _WIDEST_ALIKE)
     parts, orders = [], []
-    for is_wide, group in ((False, (~wide).nonzero()[:, 0]), (True, wide.nonzero()[:, 0])):
+    for sums, chosen in ((_normal_sums, ~wide & ~mixed), (_gumbel_sums, wide), (_mixed_sums, mixed)):
+        group = chosen.nonzero()[:, 0]
         # Rows with like spreads need like numbers of nodes.
         order = group[std.detach()[:, group].amax(0).argsort()]
         orders.append(order)
@@ -95,7 +101,7 @@ def softmax_moments(
         while start < len(order):
             # Spreads grow, so that no later part has room for more rows.
             rows = _as_many_as_fit(mean.detach(), std.detach(), order[start : start + size], rule, differentiable)
-            arguments = mean[:, rows], std[:, rows], rule, is_wide
+            arguments = mean[:, rows], std[:, rows], rule, sums
             # Nodes are computed again in the backward pass, so what is held between the passes does not grow with them.
             parts.append(checkpoint(_moments, *arguments, use_reentrant=False) if differentiable else _moments(*arguments))
             start, size = start + len(rows), len(rows)
@@ -125,12 +131,12 @@ def _outer_nodes(mean: Tensor, std: Tensor, rule: _Rule) -> Float[Tensor, "T N"]
     return low + (high - low) * grid[:, None]
 
 
-def _moments(mean: Tensor, std: Tensor, rule: _Rule, is_wide: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(mean: Tensor, std: Tensor, rule: _Rule, sums: _Sums) -> tuple[Tensor, Tensor, Tensor]:
     """E p_j, E log Σ e^F and Σ_j E p_j F_j of each row."""
     with torch.no_grad():  # The integrals do not depend on where their nodes are.
         t = _outer_nodes(mean, std, rule)
         step = (t[-1] - t[0]) / (len(t) - 1)
-    p, density, weighted = (_gumbel_sums if is_wide else _normal_sums)(mean, std, t, rule)
+    p, density, weighted = sums(mean, std, t, rule)
     # Where P is zero in floating point, so is every product with it.
     log_p = p.clamp_min(torch.finfo(p.dtype).tiny).log()
     log_product = log_p.sum(0)
@@ -147,18 +153,16 @@ def _normal_sums(mean: Tensor, std: Tensor, t: Tensor, rule: _Rule) -> tuple[Ten
     """P_l(t), P_l'(t) and E[F_l e^{F_l − t} exp(−e^{F_l − t})] by a rule over F_l; nodes grow with its standard deviation."""
     with torch.no_grad():
         step = min(rule.inner_step, rule.step / max(float(std.max()), 1e-6))
-        count = min(2 * math.ceil(rule.reach / step) + 1, _MOST_INNER_NODES)
+        count = 2 * math.ceil(rule.reach / step) + 1
         z = torch.linspace(-rule.reach, rule.reach, count, dtype=mean.dtype, device=mean.device)
         weight = (-z.square() / 2).exp()
         weight = weight / weight.sum()
-        # e^{F − t} = e^{F − c} e^{c − t} with c in the middle of the range, so that neither factor overflows.
-        middle = (t[0] + t[-1]) / 2
-        decay = (middle - t).clamp_max(_MOST_EXPONENT).exp()
-    # Axes: class, outer node, row. Only e^{−rate} is computed at every node.
+    # Axes: class, outer node, row. e^{F − t} = e^{m − t} e^{F − m}: only exp(−e^{F − t}) is computed at every node.
+    central = (mean[:, None] - t).clamp_max(_MOST_EXPONENT).exp()
     p, density, weighted = (mean.new_zeros(mean.shape[0], *t.shape) for _ in range(3))
     for z_i, weight_i in zip(z.tolist(), weight.tolist(), strict=True):
         logits = (mean + std * z_i)[:, None]
-        rate = (logits - middle).clamp_max(_MOST_EXPONENT).exp() * decay
+        rate = central * (std * z_i).exp()[:, None]
         survival = (-rate).exp_()
         falling = survival * rate
         p.add_(survival, alpha=weight_i)
@@ -185,6 +189,16 @@ def _gumbel_sums(mean: Tensor, std: Tensor, t: Tensor, rule: _Rule) -> tuple[Ten
         p.add_(torch.special.ndtr(z), alpha=weight_i)
         density.add_(normal, alpha=weight_i)
         weighted.addcmul_(normal, t - g_i, value=weight_i)
+    return p, density, weighted
+
+
+def _mixed_sums(mean: Tensor, std: Tensor, t: Tensor, rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, wide classes over Gumbel noise and narrow ones over their normal law."""
+    wide = (std >= _NARROWEST_WIDE)[:, None]
+    # Each rule sees only laws that it integrates well; what it says of the others is not used.
+    over_gumbel = _gumbel_sums(mean, std.clamp_min(_NARROWEST_WIDE), t, rule)
+    over_normal = _normal_sums(mean, std.clamp_max(_NARROWEST_WIDE), t, rule)
+    p, density, weighted = (torch.where(wide, a, b) for a, b in zip(over_gumbel, over_normal, strict=True))
     return p, density, weighted
 
 
