@@ -50,6 +50,10 @@ MATCHING_ROWS = 10_000
 # Duality gap of the S that is kept, which moves r by half a percent, less than the choice of the points that stand for all rows;
 # and of the one that only serves to find the level of the noise.
 COVARIANCE_TOLERANCE, ROUGH_TOLERANCE = 1e-4, 1e-3
+# With fewer rows for each hyper-parameter, folds are judged by priors that have not seen them. With y = x₁ plus noise of the same
+# size, intervals of 95 % held 79 % of new rows with 60 rows and 20 columns, and hold 92 %; with 200 rows 89 % and 94.5 %; with a
+# thousand rows and 8 columns nothing changes but the time.
+ROWS_PER_PARAMETER = 80
 # Rows held at a time.
 CHUNK_SIZE = 4096
 # A length-scale for each column up to so many columns; beyond, one for all.
@@ -79,9 +83,18 @@ def row_kernel(kernel: str | Kernel, num_features: int) -> tuple[Kernel, str]:
 
 
 def choose_prior(
-    task: Task, kernel: Kernel, num_inducing: int | Literal["auto"], method: Method | Float[Tensor, "M D"]
+    task: Task,
+    kernel: Kernel,
+    num_inducing: int | Literal["auto"],
+    method: Method | Float[Tensor, "M D"],
+    *,
+    judges_kernel_means: bool = False,
 ) -> tuple[PriorFit, Float[Tensor, "M D"]]:
-    """Hyper-parameters from a sample of rows, and Z: every row when they are few, else chosen by `method` or given."""
+    """Hyper-parameters from a sample of rows, and Z: every row when they are few, else chosen by `method` or given.
+
+    With `judges_kernel_means` and few rows, each fold has a fit that has not seen it: with many columns the hyper-parameters
+    alone know enough of the targets to make a kernel mean look better than it is.
+    """
     if isinstance(method, Tensor):
         z = method
     elif task.stream is None and len(task.x) <= (ALL_ROWS if num_inducing == "auto" else num_inducing):
@@ -90,7 +103,17 @@ def choose_prior(
         rows = _sample(task.x, SPARSE_SAMPLE, task.generator)
         count = min(SPARSE_INDUCING if num_inducing == "auto" else num_inducing, len(rows))
         z = choose_inducing_points(task.x[rows], count, method, kernel=kernel, generator=task.generator)
-    return prior_for(kernel, task.x, task.y, task.weight, z, task.generator), z
+    whole = prior_for(kernel, task.x, task.y, task.weight, z, task.generator)
+    few = len(task.x) <= min(ALL_ROWS, ROWS_PER_PARAMETER * (1 + sum(p.numel() for p in kernel.parameters())))
+    if not (judges_kernel_means and few and task.fold is not None):
+        return whole, z
+    without = []
+    for k in range(task.num_folds):
+        others = task.fold != k
+        points = task.x[others] if z is task.x else z
+        generator = torch.Generator().manual_seed(k)
+        without.append(prior_for(kernel, task.x[others], task.y[:, others], task.weight[others], points, generator))
+    return replace(whole, without_folds=tuple(without)), z
 
 
 def prior_for(

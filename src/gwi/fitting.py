@@ -89,7 +89,8 @@ def learn_means(
     task.report("prior", 0.0)
 
     def chosen() -> tuple[PriorFit, Tensor, Tensor]:
-        prior, z = choose_prior(task, kernel, num_inducing, inducing_points)
+        kernel_means = any(isinstance(item, str) and "svgp" in item for item in means)
+        prior, z = choose_prior(task, kernel, num_inducing, inducing_points, judges_kernel_means=kernel_means)
         if num_inducing != "auto" or z is task.x:
             return prior, z, z
         count = mean_basis_size(task.num_rows, len(z))

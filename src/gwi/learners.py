@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -151,9 +151,16 @@ def fold_sums(
 
 @torch.no_grad()
 def kernel_learner(prior: PriorFit, inducing_points: Tensor, task: Task, name: str = "svgp") -> Trained:
-    """The sparse (Z ⊂ X) or exact (Z = X) GP mean; out-of-fold means come from differences of sums."""
+    """The sparse (Z ⊂ X) or exact (Z = X) GP mean; out-of-fold means come from differences of sums, or from folds' own priors."""
     start = time.perf_counter()
-    mean, judged = kernel_means(prior.kernel, inducing_points, task, None, prior.noise_variance)
+    folds = replace(task, fold=None) if prior.without_folds else task
+    mean, judged = kernel_means(prior.kernel, inducing_points, folds, None, prior.noise_variance)
+    for k, fit in enumerate(prior.without_folds):
+        held_out, others = task.fold == k, task.fold != k
+        z = task.x[others] if inducing_points is task.x else inducing_points
+        noise = fit.noise_variance / task.weight[others]
+        sums = row_sums(fit.kernel, z, task.x[others], task.y[:, others], noise_variance=noise)
+        judged[:, held_out] = KernelMean(fit.kernel, z, titsias_coefficients(sums))(task.x[held_out])
     return Trained(name, mean, judged, time.perf_counter() - start)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from gwi.classifiers import ClassifierLogits, PlainClassifier
 from gwi.codec import Node, Reader, UnsavableError, Writer
 from gwi.files import ModelFileError
-from gwi.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, KernelMean, ModuleMean, SumMean
+from gwi.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
 from gwi.networks import EnsembleMLP
 from gwi.predictors import LinearPredictor, Predictor, plain_predictor
 from gwi.scaling import OriginalRowsMean, RescaledMean, Scales
@@ -30,7 +30,7 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
     Raises:
         UnsavableError: naming a part that cannot be stored, and what works instead.
     """
-    if isinstance(mean, SumMean | ConvexMean):
+    if isinstance(mean, SumMean | ConvexMean | JoinedMean):
         parts: Node = {"means": [encode_mean(part, w, f"{name}.{i}") for i, part in enumerate(mean.means)]}
         weights = {"weights": w.put(f"{name}.weights", mean.weights)} if isinstance(mean, ConvexMean) else {}
         return {"type": type(mean).__name__} | parts | weights
@@ -61,6 +61,10 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
     if depth > 20:
         raise ValueError("means are nested too deeply")
     kind = node["type"]
+    if kind == "JoinedMean":
+        if len(node["means"]) != len(r.scales.y_scale):
+            raise ValueError("a mean joins other targets")
+        return JoinedMean([decode_mean(part, r, depth + 1) for part in node["means"]])
     if kind in ("SumMean", "ConvexMean"):
         parts = [decode_mean(part, r, depth + 1) for part in node["means"]]
         return SumMean(parts) if kind == "SumMean" else ConvexMean(parts, r.get(node["weights"], 2))

@@ -156,6 +156,18 @@ class SumMean(nn.Module):
         return torch.stack([mean(x) for mean in self.means]).sum(0)
 
 
+class JoinedMean(nn.Module):
+    """One mean for each target, side by side: for predictors that know one target only."""
+
+    def __init__(self, means: Sequence[nn.Module]):
+        super().__init__()
+        self.means = nn.ModuleList(means)
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """All targets at the rows of x."""
+        return torch.cat([mean(x) for mean in self.means])
+
+
 class ConvexMean(nn.Module):
     """Σ_i w_i m_i with w ≥ 0 and Σ w = 1: a stacked mean, with one set of weights for all outputs or one each."""
 

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
 from gwi.classifiers import ClassifierLogits, plain_classifier
 from gwi.learners import Task, Trained, at_rows
-from gwi.means import FixedMean
+from gwi.means import FixedMean, JoinedMean
 from gwi.predictors import plain_predictor
 from gwi.scaling import OriginalRowsMean, Scales
 
@@ -77,6 +81,7 @@ def estimator_learner(estimator: Any, task: Task, *, name: str, standardised: bo
     target = task.classes[y.argmax(1)] if task.classes is not None else y[:, 0] if y.shape[1] == 1 else y
     scales = None if standardised else task.scales
     needs_seed = "random_state" in estimator.get_params() and estimator.get_params()["random_state"] is None
+    require_weights(estimator, weight, name)
     kept = [None, *(() if task.fold is None else ((task.fold != k).cpu().numpy() for k in range(task.num_folds)))]
     # Seeds are drawn here, in this order: what a fit gives does not depend on where and when it is done.
     return Pending(
@@ -104,12 +109,48 @@ def _fit_estimator(
         model.set_params(random_state=seed)
     if rows is not None:
         x, target, weight = x[rows], target[rows], weight[rows]
-    if (weight == 1).all():
-        model.fit(x, target)
+    mean: nn.Module
+    if target.ndim == 1 or get_tags(model).target_tags.multi_output:
+        mean = FixedMean(plain_mean(fitted(model, x, target, weight), classes))
     else:
-        model.fit(x, target, sample_weight=weight)
-    mean = FixedMean(plain_mean(model, classes))
+        parts = [fitted(clone(model), x, column, weight) for column in target.T]
+        mean = JoinedMean([FixedMean(plain_mean(part, classes)) for part in parts])
     return mean if scales is None else OriginalRowsMean(mean, scales), time.perf_counter() - start
+
+
+def fitted(model: Any, x: NDArray[Any], target: NDArray[Any], weight: NDArray[Any]) -> Any:
+    """The model, fitted with the weights: as it takes them, or by rows that are repeated."""
+    argument = _weight_argument(model)
+    if np.allclose(weight, weight[0]):
+        return model.fit(x, target)
+    if argument is not None:
+        return model.fit(x, target, **{argument: weight})
+    count = _counts(weight)
+    return model.fit(x.repeat(count, axis=0), target.repeat(count, axis=0))
+
+
+def require_weights(estimator: Any, weight: NDArray[Any], name: str) -> None:
+    """Refuse weights that a scikit-learn mean cannot take, before anything is trained."""
+    counts = _counts(weight)
+    whole = np.allclose(counts * weight.min(), weight) and counts.sum() <= 10 * len(weight)
+    if not whole and _weight_argument(estimator) is None:
+        raise ValueError(
+            f"{name} takes no sample_weight, and the weights are no small multiples of one another that rows could be repeated "
+            "by; leave the weights out, or choose a mean that takes them."
+        )
+
+
+def _counts(weight: NDArray[Any]) -> NDArray[Any]:
+    """How often each row stands there, when the lightest stands there once."""
+    return np.rint(weight / weight.min()).astype(np.int64)
+
+
+def _weight_argument(model: Any) -> str | None:
+    """The argument of `fit` that takes weights: in a pipeline that of its last step."""
+    if isinstance(model, Pipeline):
+        name, last = model.steps[-1]
+        return f"{name}__sample_weight" if has_fit_parameter(last, "sample_weight") else None
+    return "sample_weight" if has_fit_parameter(model, "sample_weight") else None
 
 
 def plain_mean(model: Any, classes: NDArray[Any] | None) -> Any:

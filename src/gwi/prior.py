@@ -33,6 +33,8 @@ class PriorFit:
         num_iterations: of L-BFGS.
         converged: whether it stopped by itself.
         message: what L-BFGS said.
+        without_folds: fits to all rows but those of each fold, by which that fold is judged; none where rows are so many that
+            hyper-parameters do not remember a single one.
     """
 
     kernel: Kernel
@@ -42,6 +44,7 @@ class PriorFit:
     num_iterations: int
     converged: bool
     message: str
+    without_folds: tuple[PriorFit, ...] = ()
 
 
 def fit_prior(

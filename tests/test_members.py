@@ -1,0 +1,59 @@
+"""Means of all kinds inside the regressor: several targets, weights, and judges that have not seen the rows."""
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gwi import GWIRegressor, load
+from gwi.selection import plan
+from waves import wave
+
+
+@pytest.mark.unchecked
+def test_many_columns_and_few_rows_do_not_make_a_kernel_mean_look_better_than_it_is():
+    inside, claimed, true = [], [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x, noise = rng.normal(size=(560, 20)), rng.normal(size=560)
+        y = x[:, 0] + noise
+        model = GWIRegressor("svgp", noise="constant", random_state=0).fit(x[:60], y[:60])
+        lower, upper = model.predict_interval(x[60:]).T
+        inside.append(((lower <= y[60:]) & (y[60:] <= upper)).mean())
+        claimed.append(model.summary_.unseen_nll[1] + np.log(y[:60].std()))
+        true.append(model.nll(x[60:], y[60:]))
+    assert np.mean(inside) > 0.88
+    assert np.mean(true) < np.mean(claimed) + 0.3
+
+
+def test_the_default_takes_several_targets_and_so_does_a_mean_that_knows_only_one(tmp_path):
+    x, y = wave(60)
+    both = np.column_stack([y, 3 - 2 * x[:, 0]])
+    boosting = HistGradientBoostingRegressor(max_iter=20, min_samples_leaf=5)
+    model = GWIRegressor(["svgp", boosting], random_state=0).fit(x, both)
+    assert model.predict(x).shape == both.shape
+    assert model.score(x, both) > 0.9
+    loaded = load(model.save(tmp_path / "model.gwi"))
+    np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
+    alone = GWIRegressor(boosting, random_state=0).fit(x, both)
+    assert alone.predict(x, return_std=True)[1].shape == both.shape
+    assert any(isinstance(part, HistGradientBoostingRegressor) for part in plan(300, 2, None).means)
+
+
+@pytest.mark.parametrize(
+    "mean", [make_pipeline(StandardScaler(), Ridge()), KNeighborsRegressor(3)], ids=["pipeline", "neighbours"]
+)
+def test_a_row_that_stands_there_twice_and_equal_weights_are_no_matter_to_means_without_weights(mean):
+    x, y = wave(60)
+    doubled = np.concatenate([x, x[:1]]), np.concatenate([y, y[:1]])
+    assert np.isfinite(GWIRegressor(mean, random_state=0).fit(*doubled).predict(x)).all()
+    assert np.isfinite(GWIRegressor(mean, random_state=0).fit(x, y, sample_weight=np.full(60, 0.1)).predict(x)).all()
+
+
+def test_weights_that_a_mean_cannot_take_are_refused_before_anything_is_trained():
+    x, y = wave(60)
+    with pytest.raises(ValueError, match="KNeighborsRegressor takes no sample_weight"):
+        GWIRegressor(KNeighborsRegressor(3)).fit(x, y, sample_weight=np.linspace(0.5, 2, 60))
