@@ -5,6 +5,7 @@ import re
 import warnings
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from gwi import (
     row_sums,
     titsias_covariance,
 )
+from gwi.diagnostics import _calibration
 from gwi.findings import Check, collapsed_variance, found, graded, lengthscales, tempering, training_checks
 from gwi.measures import kernel_matrix, kernel_variance
 
@@ -288,3 +290,17 @@ def test_the_record_has_every_fault_named_and_nothing_severe_on_the_standard_spl
 def test_the_page_explains_every_kind():
     text = (ROOT / "docs" / "diagnostics.md").read_text()
     assert [kind for kind in KINDS if f"| `{kind}` |" not in text] == []
+
+
+def test_a_gap_beyond_chance_is_not_hidden_by_a_larger_one_within_it():
+    class Estimator:
+        conformal = False
+        model_ = SimpleNamespace(scores=torch.zeros(1, 100))
+
+        def predict_interval(self, X, level):
+            # 62 of 100 rows inside at 50 % may be chance, 84 inside at 95 % is none.
+            return np.where(np.arange(100)[:, None] < {0.5: 62, 0.95: 84}.get(level, 100 * level), [-1.0, 1.0], [1.0, 2.0])
+
+    check = _calibration(Estimator(), None, np.zeros((1, 100)))
+    assert check.value == pytest.approx(-0.11)
+    assert check.severity == "warning"

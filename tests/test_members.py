@@ -1,7 +1,11 @@
 """Means of all kinds inside the regressor: several targets, weights, and judges that have not seen the rows."""
 
+import pickle
+
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
@@ -57,3 +61,51 @@ def test_weights_that_a_mean_cannot_take_are_refused_before_anything_is_trained(
     x, y = wave(60)
     with pytest.raises(ValueError, match="KNeighborsRegressor takes no sample_weight"):
         GWIRegressor(KNeighborsRegressor(3)).fit(x, y, sample_weight=np.linspace(0.5, 2, 60))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"divergence_weight": -1.0}, 'divergence_weight is "auto" or a positive number; got -1.0.'),
+        ({"divergence_weight": 0}, "positive number; got 0"),
+        ({"tempering": 0.0}, 'tempering is "auto", None or a positive number; got 0.0.'),
+        ({"tempering": float("nan")}, "positive number; got nan"),
+        ({"kernel_fit": "everything"}, 'kernel_fit is "targets" or "residuals"'),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_at_once(options, words):
+    with pytest.raises(ValueError, match=words):
+        GWIRegressor(**options).fit(*wave(20))
+
+
+def test_one_row_however_often_is_too_few():
+    x, y = np.ones((5, 1)), np.ones(5)
+    with pytest.raises(ValueError, match="at least two rows that differ"):
+        GWIRegressor().fit(x, y)
+    with pytest.raises(ValueError, match="at least two rows that differ"):
+        GWIRegressor().fit(*wave(2), sample_weight=[1, 0])
+
+
+def test_validation_rows_have_the_columns_of_the_training_rows():
+    x, y = wave(60)
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 0] ** 2})
+    line = Ridge().fit(frame[:30], y[:30])
+    with pytest.raises(ValueError, match="validation: The feature names should match"):
+        GWIRegressor(line).fit(frame[:30], y[:30], validation=(frame[["b", "a"]][30:], y[30:]))
+    with pytest.raises(ValueError, match=r"validation: .*y.* contains NaN"):
+        GWIRegressor(line).fit(frame[:30], y[:30], validation=(frame[30:], np.full(30, np.nan)))
+    with pytest.raises(ValueError, match=r"validation is a pair"):
+        GWIRegressor(line).fit(frame[:30], y[:30], validation=frame[30:])
+
+
+def test_a_model_that_showed_its_progress_can_be_pickled(capsys):
+    model = GWIRegressor("svgp", verbose=1, random_state=0).fit(*wave(30))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(wave(9)[0]), model.predict(wave(9)[0]))
+
+
+def test_batch_normalisation_never_sees_a_single_row(monkeypatch):
+    monkeypatch.setattr("gwi.selection.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("gwi.selection.MOST_EPOCHS", 1)
+    network = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+    assert np.isfinite(GWIRegressor(network, random_state=0).fit(*wave(65)).predict(wave(65)[0])).all()

@@ -121,22 +121,19 @@ def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], 
 
 
 def _calibration(estimator: GWIRegressor, X: Any, targets: Float[Array, "J N"]) -> Check:
-    """Coverage minus its nominal value, where it is farthest from it."""
+    """Coverage minus its nominal value, where it is farthest from it: among places where chance is not the reason, if any."""
     kind = "miscalibrated"
     num_rows, num_judged = targets.shape[1], estimator.model_.scores.shape[1]
-    worst: tuple[float, float, float] | None = None
+    found: list[tuple[float, float, float]] = []
     for level in LEVELS:
         if estimator.conformal and level > num_judged / (num_judged + 1):
             continue
         interval = as_array(estimator.predict_interval(X, level)).reshape(num_rows, -1, 2)
         inside = ((interval[..., 0] <= targets.T) & (interval[..., 1] >= targets.T)).sum(0)
-        for count in inside:
-            gap = count / num_rows - level
-            if worst is None or abs(gap) > abs(worst[0]):
-                worst = gap, level, binomtest(int(count), num_rows, level).pvalue
-    if worst is None:
+        found += [(count / num_rows - level, level, binomtest(int(count), num_rows, level).pvalue) for count in inside]
+    if not found:
         return Check(kind, math.nan)
-    value, level, chance = worst
+    value, level, chance = max(found, key=lambda place: (place[2] < RARE, abs(place[0])))
     return Check(
         kind,
         float(value),

@@ -25,9 +25,9 @@ from gwi.calibration import CovarianceName, NoiseName, row_kernel
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
 from gwi.findings import GWIWarning, severe_messages
-from gwi.fitting import Learned, TailsName, assemble, extended, learn_means
+from gwi.fitting import KernelFitName, Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
-from gwi.interop import as_array, document_of, floating_dtype, like, require_choice
+from gwi.interop import as_array, document_of, floating_dtype, like
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
 from gwi.model import Decomposition, differentiable
@@ -35,7 +35,7 @@ from gwi.paper import Kind
 from gwi.presets import paper_preset
 from gwi.progress import progress
 from gwi.ranks import Ranks
-from gwi.regression_tasks import array_task, chosen_means, given_points
+from gwi.regression_tasks import array_task, checked_validation, chosen_means, given_points, require_options
 from gwi.scaling import MERGED_ROWS, Array, merge_equal_rows
 from gwi.sources import RowSource, as_source, is_source
 from gwi.stream_tasks import in_memory, stream_task
@@ -86,7 +86,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         *,
         freeze_mean: bool = False,
         kernel: str | Kernel = "rbf",
-        kernel_fit: Literal["targets", "residuals"] = "targets",
+        kernel_fit: KernelFitName = "targets",
         num_inducing: int | Literal["auto"] = "auto",
         inducing_points: Method | ArrayLike = "kmeans",
         covariance: CovarianceName = "wasserstein",
@@ -144,9 +144,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         """
         start = time.perf_counter()
         names = None
-        choices = {"covariance": CovarianceName, "noise": NoiseName, "tails": TailsName}
-        for name, known in choices.items():
-            require_choice(name, getattr(self, name), known)
+        require_options(self)
         if is_source(X):
             source = as_source(X, y)
             rows = in_memory(source)
@@ -166,6 +164,10 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         targets = y.reshape(len(y), -1).astype(np.float64)
         if len(X) < MERGED_ROWS and validation is None and self.preset is None:
             X, targets, weight = merge_equal_rows(X, targets, weight)
+        if len(X) < 2:
+            raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
+        if validation is not None:
+            validation = checked_validation(self, validation)
         with progress(self.verbose > 0) as report:
             task, y_judge, judge_weight = array_task(
                 X, targets, weight, validation, self._generator(), self.device, floating_dtype(self.dtype), report

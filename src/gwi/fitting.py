@@ -26,6 +26,7 @@ from gwi.model import Member, RegressionModel, Summary
 from gwi.noise import noise_features
 from gwi.pending import run_pending
 from gwi.prior import PriorFit
+from gwi.progress import silent
 from gwi.selection import convex_weights, learn, name_of, stack
 from gwi.tails import DEGREES, choose_tails, log_density, match_coverage
 
@@ -34,6 +35,7 @@ from gwi.tails import DEGREES, choose_tails, log_density, match_coverage
 MEAN_BASIS, MEAN_OPERATIONS = 1000, 1e13
 
 TailsName = Literal["auto", "normal"]
+KernelFitName = Literal["targets", "residuals"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def learn_means(
     members = run_pending(task, begun)
     judged = torch.stack([member.judged for member in members])
     mixing = torch.stack([convex_weights(judged[:, j], y_judge[j], judge_weight) for j in range(len(y_judge))])
-    return Learned(task, kernel, prior, z, members, mixing, y_judge, judge_weight)
+    # A progress display is of this fit, and cannot be pickled.
+    return Learned(replace(task, report=silent), kernel, prior, z, members, mixing, y_judge, judge_weight)
 
 
 def mean_basis_size(num_rows: int, num_inducing: int) -> int:
@@ -159,7 +162,7 @@ def assemble(
     noise: NoiseName = "auto",
     tempering: float | Literal["auto"] | None = "auto",
     tails: TailsName = "auto",
-    kernel_fit: Literal["targets", "residuals"] = "targets",
+    kernel_fit: KernelFitName = "targets",
     disagreement: bool = True,
 ) -> tuple[RegressionModel, Summary]:
     """Covariance, noise and tempering for the means as they are; seconds in the summary are left to the caller.
@@ -174,8 +177,6 @@ def assemble(
     prior = learned.prior
     if kernel_fit == "residuals":
         prior = prior_for(learned.kernel, task.x_judge, residuals, weight, z, torch.Generator().manual_seed(0))
-    elif kernel_fit != "targets":
-        raise ValueError(f'kernel_fit is "targets" or "residuals"; got {kernel_fit!r}.')
     found = [
         calibrate(
             task,

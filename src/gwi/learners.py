@@ -7,6 +7,7 @@ training rows, or plain predictions at validation rows.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -260,13 +261,15 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
 
         targets = torch.cat([task.y[:, rows], weight[None]])
         mean.train()
+        # Batches of like sizes: batch normalisation cannot do with a last one of one row.
+        num_batches = math.ceil(len(weight) / (64 if len(task.x) < 2000 else 256))
         train(
             mean,
             loss,
             task.x[rows],
             targets,
             num_epochs=num_epochs,
-            batch_size=64 if len(task.x) < 2000 else 256,
+            batch_size=math.ceil(len(weight) / num_batches),
             learning_rate=learning_rate,
             generator=task.generator,
         )

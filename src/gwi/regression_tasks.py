@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from numbers import Real
 from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from gwi.calibration import CovarianceName, NoiseName
+from gwi.fitting import KernelFitName, TailsName
 from gwi.inducing import Method
-from gwi.interop import as_array, listed
+from gwi.interop import as_array, listed, require_choice
 from gwi.learners import Task
 from gwi.progress import Report
 from gwi.scaling import Array, Scales
@@ -25,7 +30,7 @@ def array_task(
     X: Float[Array, "N D"],
     targets: Float[Array, "N J"],
     weight: Float[Array, " N"],
-    validation: tuple[Any, Any] | None,
+    validation: tuple[Array, Array] | None,
     generator: torch.Generator,
     device: torch.device | str,
     network_dtype: torch.dtype,
@@ -40,15 +45,42 @@ def array_task(
         fold = torch.empty(len(x), dtype=torch.long)
         fold[torch.randperm(len(x), generator=generator)] = torch.arange(len(x)) % min(NUM_FOLDS, len(x))
         return replace(task, fold=fold.to(x.device)), y, w
-    x_new = check_array(as_array(validation[0]), dtype=np.float64)
-    y_new = np.asarray(as_array(validation[1]), dtype=np.float64).reshape(len(x_new), -1)
-    if x_new.shape[1] != x.shape[1] or y_new.shape[1] != len(y):
-        raise ValueError(
-            f"validation needs {x.shape[1]} columns and {len(y)} target(s), like the training rows; "
-            f"got {x_new.shape[1]} and {y_new.shape[1]}."
-        )
+    x_new, y_new = validation[0], validation[1].reshape(len(validation[0]), -1)
+    if y_new.shape[1] != len(y):
+        raise ValueError(f"validation needs {len(y)} target(s), like the training rows; got {y_new.shape[1]}.")
     x_judge, y_judge = scales.rows(x_new, device), scales.targets(y_new, device)
     return replace(task, x_judge=x_judge), y_judge, torch.ones_like(y_judge[0])
+
+
+def require_options(estimator: Any) -> None:
+    """Refuse, before anything is fitted, options of the regressor that mean nothing."""
+    known = {"covariance": CovarianceName, "noise": NoiseName, "tails": TailsName, "kernel_fit": KernelFitName}
+    for name, choices in known.items():
+        require_choice(name, getattr(estimator, name), choices)
+    for name, others in (("divergence_weight", ("auto",)), ("tempering", ("auto", None))):
+        value = getattr(estimator, name)
+        is_number = isinstance(value, Real) and 0 < float(value) < math.inf
+        if not is_number and value not in others:
+            words = ", ".join(f'"{other}"' if other else "None" for other in others)
+            raise ValueError(f"{name} is {words} or a positive number; got {value!r}.")
+
+
+def checked_validation(estimator: Any, validation: Any) -> tuple[Array, Array]:
+    """Validation rows and targets as arrays.
+
+    Raises:
+        ValueError: when the columns are not those of the training rows, or a cell is no number.
+    """
+    if not isinstance(validation, tuple | list) or len(validation) != 2:
+        raise ValueError(f"validation is a pair, (X, y), of rows that the means have not seen; got {type(validation).__name__}.")
+    X, y = as_array(validation[0]), as_array(validation[1])
+    try:
+        rows = validate_data(estimator, X, dtype=np.float64, reset=False)
+        targets = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        check_consistent_length(rows, targets)
+    except ValueError as error:
+        raise ValueError(f"validation: {error}") from None
+    return rows, targets
 
 
 def chosen_means(mean: Any, task: Task, max_time: float | None) -> tuple[list[Any], str]:
