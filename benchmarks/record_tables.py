@@ -134,6 +134,33 @@ def estimator_coverage() -> str:
     return table(["percent covered", *(f"{of} at {float(nominal):.0%}" for of, nominal in columns)], rows)
 
 
+def small_tables() -> str:
+    """One row a size and kind of split, one column a list of means: tables on which it is better than the GP, and by how much."""
+    records = read("small_tables")
+    names = list(dict.fromkeys(r["means"] for r in records))
+    tables: dict[tuple[str, ...], dict[str, Record]] = {}
+    for record in records:
+        key = tuple(record[name] for name in ("kind", "num_rows", "set", "draw"))
+        tables.setdefault(key, {})[record["means"]] = record
+    rows = []
+    for kind, size in sorted({key[:2] for key in tables}, key=lambda pair: (pair[0], int(pair[1]))):
+        chosen = [found for key, found in tables.items() if key[:2] == (kind, size)]
+        cells = []
+        for name in names[1:]:
+            nll, crps = (
+                [float(found[name][score]) - float(found[names[0]][score]) for found in chosen] for score in ("nll", "crps")
+            )
+            better = sum(change < 0 for change in nll)
+            cells.append(f"{better} of {len(chosen)}, {median(nll):+.3f}, {sum(crps) / len(crps):+.3f}".replace("-", "−"))
+        rows.append([kind, size, *cells])
+    seconds = [
+        f"{sum(values) / len(values):.1f} s"
+        for values in ([float(r["cpu_seconds"]) for r in records if r["means"] == name] for name in names)
+    ]
+    rows.append(["a fit", f"GP {seconds[0]}", *seconds[1:]])
+    return table(["judged at", "rows", *names[1:]], rows)
+
+
 def hyper_priors() -> str:
     records = read("hyper_priors")
     rows = []

@@ -47,6 +47,7 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.convergence,
         record_tables.hyper_priors,
         record_tables.estimator_coverage,
+        record_tables.small_tables,
         record_tables.ablation,
         record_tables.ablation_within,
         cost_tables.speed,

@@ -293,8 +293,7 @@ def test_the_page_explains_every_kind():
 
 
 def test_a_gap_beyond_chance_is_not_hidden_by_a_larger_one_within_it():
-    class Estimator:
-        conformal = False
+    class Estimator(GWIRegressor):
         model_ = SimpleNamespace(scores=torch.zeros(1, 100))
 
         def predict_interval(self, X, level):

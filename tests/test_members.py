@@ -109,3 +109,36 @@ def test_batch_normalisation_never_sees_a_single_row(monkeypatch):
     monkeypatch.setattr("gwi.selection.MOST_EPOCHS", 1)
     network = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
     assert np.isfinite(GWIRegressor(network, random_state=0).fit(*wave(65)).predict(wave(65)[0])).all()
+
+
+def test_rows_that_stand_there_often_count_as_often():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 5, (240, 1)).astype(float)
+    y = np.round(np.sin(x[:, 0]) + 0.5 * rng.standard_normal(240), 1)
+    merged = GWIRegressor("svgp", conformal=True, random_state=0).fit(x, y)
+    apart = GWIRegressor("svgp", random_state=0).fit(x, y + 1e-9 * rng.standard_normal(240))
+    assert merged.summary_.num_rows == 240
+    np.testing.assert_allclose(merged.decompose(x[:9]).epistemic, apart.decompose(x[:9]).epistemic, rtol=0.5)
+    lower, upper = merged.predict_interval(x, 0.9).T
+    assert 0.85 <= ((lower <= y) & (y <= upper)).mean() <= 0.97
+
+
+def test_a_row_that_hardly_counts_does_not_make_f_known():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(0, 3, 60), rng.uniform(6, 9, 60)])[:, None]
+    y = np.sin(2 * x[:, 0]) + 0.2 * rng.standard_normal(120)
+    model = GWIRegressor("svgp", random_state=0).fit(x, y, sample_weight=np.repeat([1.0, 1e-8], 60))
+    known, unknown = model.ood_score([[1.5], [7.5]])
+    assert known < 0.05
+    assert unknown > 0.9
+
+
+def test_one_mean_is_unsure_across_a_gap_and_who_gives_a_weight_gets_the_distance():
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.uniform(0, 3, 40), rng.uniform(6, 9, 40)])[:, None]
+    y = np.sin(1.5 * x[:, 0]) + 0.2 * rng.standard_normal(80)
+    model = GWIRegressor("svgp", random_state=0).fit(x, y)
+    assert model.summary_.covariance == "titsias"
+    assert model.ood_score([[4.5]])[0] > 10 * model.ood_score([[1.5]])[0]
+    assert GWIRegressor("svgp", divergence_weight=5.0, random_state=0).fit(x, y).summary_.covariance == "wasserstein"
+    assert GWIRegressor("svgp", num_inducing=20, random_state=0).fit(x, y).summary_.covariance == "wasserstein"

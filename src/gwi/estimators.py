@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from gwi.calibration import CovarianceName, NoiseName, row_kernel
+from gwi.calibration import CovarianceChoice, NoiseName, row_kernel
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
 from gwi.findings import GWIWarning, severe_messages
@@ -57,7 +57,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         kernel_fit: the kernel of the covariance is fitted to the ``"targets"``, or to the mean's ``"residuals"`` on unseen rows.
         num_inducing: M; ``"auto"`` takes every row when they are few.
         inducing_points: how Z is chosen, or Z itself in the units of the rows.
-        covariance: ``"wasserstein"``, ``"titsias"``, ``"trained"``, or ``"zero"`` for S = 0.
+        covariance: ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"`` for S = 0, or ``"auto"``: the second where one
+            mean has every row as an inducing point, or rows weigh differently, else the first.
         divergence_weight: β; ``"auto"`` is the matched weight, 1.0 the paper's. For standardised targets.
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on unseen rows.
         tempering: ``"auto"``, a factor on the predictive variance, or None.
@@ -89,7 +90,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         kernel_fit: KernelFitName = "targets",
         num_inducing: int | Literal["auto"] = "auto",
         inducing_points: Method | ArrayLike = "kmeans",
-        covariance: CovarianceName = "wasserstein",
+        covariance: CovarianceChoice = "auto",
         divergence_weight: float | Literal["auto"] = "auto",
         noise: NoiseName = "auto",
         tempering: float | Literal["auto"] | None = "auto",
@@ -138,7 +139,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         Args:
             X: rows; or a path, a dataset or a loader of rows and targets.
             y: one target, or one column a target; of a path or a dataset the name of the column, or several; of a loader None.
-            sample_weight: of each row.
+            sample_weight: of each row; whole numbers count it as so many equal rows, others are relative.
             validation: rows and targets that frozen means have not seen; all means are then judged on them.
             snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
@@ -243,8 +244,8 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def update(self, X: Any, y: Any) -> GWIRegressor:
         """Take new rows into covariance, noise and tempering without a refit.
 
-        The mean stays, unless it is a single kernel expansion, whose coefficients are in closed form. Hyper-parameters, networks,
-        boosting and stacking weights stay too.
+        The mean stays, unless it is a single kernel expansion, whose coefficients are in closed form. Networks, boosting, weights
+        of a stack and, but for ``kernel_fit="residuals"``, hyper-parameters stay too.
         """
         start = time.perf_counter()
         check_is_fitted(self, "model_")

@@ -16,7 +16,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from gwi.calibration import CovarianceName, NoiseName, calibrate, choose_prior, prior_for
+from gwi.calibration import CovarianceChoice, NoiseName, calibrate, choose_prior, decided_covariance, prior_for
 from gwi.inducing import Method
 from gwi.kernels import SparsePosteriorKernel
 from gwi.learners import Task, Trained, kernel_learner
@@ -33,6 +33,9 @@ from gwi.tails import DEGREES, choose_tails, log_density, match_coverage
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
 # than make M² N this number.
 MEAN_BASIS, MEAN_OPERATIONS = 1000, 1e13
+
+# Errors at unseen rows are kept as often as the rows stand in the table, up to so many.
+MOST_REPEATED = 100_000
 
 TailsName = Literal["auto", "normal"]
 KernelFitName = Literal["targets", "residuals"]
@@ -157,7 +160,7 @@ def extended(learned: Learned, model: RegressionModel, x: Tensor, y: Tensor) -> 
 def assemble(
     learned: Learned,
     *,
-    covariance: CovarianceName = "wasserstein",
+    covariance: CovarianceChoice = "auto",
     divergence_weight: float | Literal["auto"] = "auto",
     noise: NoiseName = "auto",
     tempering: float | Literal["auto"] | None = "auto",
@@ -175,6 +178,7 @@ def assemble(
     features = noise_features(task.x_judge, judged)
     spread = learned.disagreement if disagreement and len(learned.members) > 1 else None
     prior = learned.prior
+    kind = decided_covariance(task, z, int((learned.mixing > 1e-6).any(0).sum()), covariance, divergence_weight)
     if kernel_fit == "residuals":
         prior = prior_for(learned.kernel, task.x_judge, residuals, weight, z, torch.Generator().manual_seed(0))
     found = [
@@ -185,7 +189,7 @@ def assemble(
             residuals[j],
             features,
             weight,
-            covariance=covariance,
+            covariance=kind,
             divergence_weight=divergence_weight,
             noise=noise,
             disagreement=None if spread is None else spread[j],
@@ -213,10 +217,10 @@ def assemble(
         tempering_factor=factor,
         degrees_of_freedom=np.array([shape.degrees_of_freedom for shape in shapes]),
         disagreement_weight=np.array(gamma),
-        scores=(residuals.abs() / tempered.sqrt()).sort(-1).values,
+        scores=repeated(residuals.abs() / tempered.sqrt(), weight).sort(-1).values,
     )
     summary = Summary(
-        num_rows=task.num_rows,
+        num_rows=task.num_rows if task.stream is not None else round(float(task.weight.sum())),
         members=tuple(
             Member(m.name, tuple(learned.mixing[:, i].tolist()), float((y_judge - m.judged).square().mean().sqrt()), m.seconds)
             for i, m in enumerate(learned.members)
@@ -236,6 +240,13 @@ def assemble(
         seconds=math.nan,
     )
     return model, summary
+
+
+def repeated(values: Float[Tensor, "J V"], weight: Float[Tensor, " V"]) -> Float[Tensor, "J W"]:
+    """Each column as often as its row stands there, where weights are such numbers and not too many."""
+    if (weight == weight.round()).all() and len(weight) < weight.sum() <= MOST_REPEATED:
+        return values.repeat_interleave(weight.long(), dim=1)
+    return values
 
 
 def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor, degrees_of_freedom: Sequence[float]) -> float:

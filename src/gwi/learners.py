@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi.kernels import residual_variance, whitened_features
-from gwi.linalg import cholesky
+from gwi.linalg import cholesky, solve_lower
 from gwi.means import KernelMean, ModuleMean, titsias_coefficients
 from gwi.measures import kernel_matrix
 from gwi.networks import EnsembleMLP, train_ensemble
@@ -45,7 +45,7 @@ class Task:
     Attributes:
         x: standardised rows.
         y: standardised targets.
-        weight: of each row, mean one.
+        weight: of each row: how often it stands there, or with mean one.
         fold: the fold of each row, for out-of-fold predictions; None when validation rows judge.
         x_judge: rows that judge: x itself, or validation rows.
         generator: for everything random.
@@ -215,7 +215,7 @@ def network_learner(
         x,
         task.y.mT.to(x.dtype).contiguous(),
         num_steps=num_steps,
-        sample_weight=task.weight.to(x.dtype),
+        sample_weight=(task.weight / task.weight.mean()).to(x.dtype),
         member_rows=allowed,
         loss=task.loss,
         generator=task.generator,
@@ -315,6 +315,20 @@ def _by_folds(fitted: Callable[[Tensor], nn.Module], task: Task, name: str, star
 
 
 @torch.no_grad()
+def left_out_variance(prior: PriorFit, task: Task, noise_variance: float) -> Float[Tensor, " N"]:
+    """r at each row of the exact GP posterior given the rows of the other folds."""
+    assert task.fold is not None
+    variance = torch.empty_like(task.y[0])
+    for k in range(task.num_folds):
+        inside, outside = task.fold == k, task.fold != k
+        noisy = kernel_matrix(prior.kernel, task.x[outside]) + torch.diag(noise_variance / task.weight[outside])
+        features = solve_lower(
+            cholesky(noisy, name="k(X, X) + σ²").factor, kernel_matrix(prior.kernel, task.x[outside], task.x[inside])
+        )
+        variance[inside] = residual_variance(prior.kernel, task.x[inside], features)
+    return variance
+
+
 def left_out_parts(prior: PriorFit, task: Task) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
     """k − φᵀφ and φᵀφ at each row with Z = the rows of the other folds, where Z will be all rows: as they will be at a new row.
 

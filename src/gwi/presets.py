@@ -24,7 +24,7 @@ def paper_preset(task: Task, kind: Kind, max_steps: int | None) -> tuple[Regress
     """
     if len(task.y) != 1:
         raise ValueError(f'preset="paper" takes one target; got {len(task.y)}: fit one estimator for each.')
-    if not (task.weight == 1).all():
+    if not torch.isclose(task.weight, task.weight[:1]).all():
         raise ValueError('preset="paper" knows no sample weights; leave them out, or leave the preset out.')
     epochs: list[int] = []
 

@@ -14,7 +14,7 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gwi.calibration import CovarianceName, NoiseName
+from gwi.calibration import CovarianceChoice, NoiseName
 from gwi.fitting import KernelFitName, TailsName
 from gwi.inducing import Method
 from gwi.interop import as_array, listed, require_choice
@@ -39,7 +39,8 @@ def array_task(
     """Rows in memory as a task, judged by folds or by validation rows, with targets and weights of the judging rows."""
     scales = Scales.of(X, targets, weight)
     x, y = scales.rows(X, device), scales.targets(targets, device)
-    w = torch.as_tensor(weight / weight.mean(), device=device)
+    # Whole numbers say how often a row stands there, as merged rows do; others are relative.
+    w = torch.as_tensor(weight if (weight == weight.round()).all() else weight / weight.mean(), device=device)
     task = Task(x, y, w, None, x, generator, scales, network_dtype, report=report)
     if validation is None:
         fold = torch.empty(len(x), dtype=torch.long)
@@ -54,7 +55,7 @@ def array_task(
 
 def require_options(estimator: Any) -> None:
     """Refuse, before anything is fitted, options of the regressor that mean nothing."""
-    known = {"covariance": CovarianceName, "noise": NoiseName, "tails": TailsName, "kernel_fit": KernelFitName}
+    known = {"covariance": CovarianceChoice, "noise": NoiseName, "tails": TailsName, "kernel_fit": KernelFitName}
     for name, choices in known.items():
         require_choice(name, getattr(estimator, name), choices)
     for name, others in (("divergence_weight", ("auto",)), ("tempering", ("auto", None))):

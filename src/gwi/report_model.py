@@ -43,13 +43,14 @@ def _list(rows: Sequence[tuple[str, str]]) -> str:
 
 def _common(tool: Tool) -> list[tuple[str, str]]:
     summary, columns = tool.estimator.summary_, tool.columns
+    every = ", every training row" if summary.num_inducing == summary.num_rows else ""
     inputs = f"{shown(len(columns.columns))} columns as {shown(len(columns.features))} numbers"
     return [
         ("task", f"{tool.task} of {columns.target}"),
         ("training rows", shown(summary.num_rows)),
         ("inputs", inputs),
         ("kernel", _kernel(tool)),
-        ("inducing points (M)", f"{shown(summary.num_inducing)}{', every training row' if summary.stores_all_rows else ''}"),
+        ("inducing points (M)", shown(summary.num_inducing) + every),
     ]
 
 
