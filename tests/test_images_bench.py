@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 from benchmarks import table2_images
-from benchmarks.imagery import bayesian, data, interface, methods, networks, posthoc, protocol, training
+from benchmarks.imagery import bayesian, data, interface, methods, networks, ours, posthoc, protocol, training
 from benchmarks.imagery.protocol import Task, extent
 from benchmarks.imagery.store import Key, Store
 from torch import nn
+from torch.utils.data import DataLoader
 
 import gwi
 from gwi.classification_metrics import score_classes
@@ -291,15 +292,16 @@ class FakeClassifier:
         self.options = options
         self.made.append(self)
 
-    def fit(self, x, y, *, validation):
+    def fit(self, x, y=None, *, validation):
         self.data = (x, y, *validation)
         return self
 
     def predict_proba(self, x):
-        return np.full((len(x), 10), 0.1, dtype=np.float32)
+        # As the classifier does: tensors in, tensors of their precision out.
+        return np.full((len(x), 10), 0.1) if isinstance(x, np.ndarray) else torch.full((len(x), 10), 0.1, dtype=x.dtype)
 
     def ood_score(self, x):
-        return x.numpy().mean((1, 2, 3))
+        return x.mean((1, 2, 3))
 
 
 def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
@@ -308,7 +310,7 @@ def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
     for name in ("gwi", "gwi, mean as it is", "gwi, pixels", "gwi, joint", "GWI-net (paper)"):
         fitted = methods.METHODS[name](problem)
         assert fitted.score_name == "ood_score"
-        assert fitted.predict(problem.data.validation_x).probabilities.dtype == np.float64
+        assert (fitted.predict(problem.data.validation_x).probabilities == 0.1).all()
         assert fitted.score(problem.data.validation_x).shape == (len(problem.data.validation_x),)
         assert fitted.uses_shared == (name in ("gwi", "gwi, mean as it is", "gwi, pixels"))
     given = [dict(made.options) for made in FakeClassifier.made]
@@ -320,7 +322,44 @@ def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
         {"random_state": 0, "likelihood": "softmax", "max_epochs": 1},
         {"random_state": 0, "preset": "paper", "num_inducing": 11, "max_epochs": 1},
     ]
+    # What trains a network has the images that all networks are trained on; what does not has them as they are.
+    trained = [isinstance(made.data[0], DataLoader) for made in FakeClassifier.made]
+    assert trained == [False, False, False, True, True]
+    assert [made.data[0].sampler.batch_size for made in FakeClassifier.made[3:]] == [128, 1000]
     assert FakeClassifier.made[0].options["mean"] is not problem.shared.network
+
+
+def test_a_loader_gives_every_image_once_a_pass_moved_and_mirrored_anew(problem):
+    def passes(count):
+        loader = training.augmented_loader(problem.data, problem.recipe, 5, 50)
+        assert len(loader) == 3
+        return [[part for batch in loader for part in zip(*batch, strict=True)] for _ in range(count)]
+
+    first, second = passes(2)
+    originals = {row.numpy().tobytes() for row in problem.data.train_x}
+    assert len(first) == len(problem.data.train_x)
+    assert sorted(int(y) for _, y in first) == sorted(problem.data.train_y.tolist())
+    assert sum(x.numpy().tobytes() in originals for x, _ in first) < 20
+    assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(first, second, strict=True))
+    (again,) = passes(1)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("fashion-mnist", 94), ("cifar10-20k", 100)])
+def test_the_papers_protocol_has_the_steps_of_the_shared_network_or_its_own_epochs(name, epochs):
+    num_images = {"fashion-mnist": 55_000, "cifar10-20k": 18_000}[name]
+    nothing = torch.empty(num_images, 0)
+    whole = data.Data(name, nothing, nothing, nothing, nothing, nothing, nothing, {}, nothing)
+    recipe = training.RECIPES[name]
+    assert ours.paper_epochs(interface.Problem(whole, recipe, 0, None)) == epochs
+    steps = epochs * math.ceil(num_images / 1000)
+    assert epochs == 100 or 0 <= steps - training.num_gradient_steps(recipe, num_images) < 55
+
+
+@pytest.mark.parametrize("name", ["gwi, joint", "GWI-net (paper)"])
+def test_ours_is_trained_by_a_loader(name, problem):
+    fitted = methods.METHODS[name](problem)
+    np.testing.assert_allclose(fitted.predict(problem.data.validation_x).probabilities.sum(1), 1, atol=1e-5)
 
 
 def test_a_method_sees_neither_test_images_nor_outliers(made_up, monkeypatch):
