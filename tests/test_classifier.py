@@ -1,5 +1,8 @@
 """GWIClassifier: scikit-learn's contract, every kind of mean, calibrated probabilities, files, images and loaders."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,8 +17,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
-from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, default_kernel, mlp
+from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, default_kernel, logits, mlp
+from gwi.calibration import judged_covariance, matching_sums
+from gwi.class_tasks import feature_kernel
 from gwi.codec import UnsavableError
+from gwi.learners import Task
+from gwi.prior import PriorFit
+from gwi.scaling import Scales
 
 pytestmark = pytest.mark.unchecked
 
@@ -131,6 +139,28 @@ def test_a_rare_class_keeps_its_share_far_from_the_data():
     model = GWIClassifier("svgp", random_state=0).fit(x, y)
     assert model.predict_proba(x)[:, 1].mean() == pytest.approx(y.mean(), abs=0.03)
     assert model.nll(x, y) < 1.2 * -np.log(np.where(y == 1, y.mean(), 1 - y.mean())).mean()
+
+
+def test_targets_of_a_kernel_mean_are_chosen_by_the_mean_that_is_kept(monkeypatch):
+    rng = np.random.default_rng(10)
+    x = rng.normal(size=(240, 3))
+    y = (rng.random(240) < 0.1).astype(int)
+    kept, tried = [], []
+    own, scale = logits.kernel_logits, logits.best_scale
+    monkeypatch.setattr(logits, "best_scale", lambda judged, *others: tried.append(judged) or scale(judged, *others))
+
+    def spy(prior, z, task, y_judge, weight):
+        tried.clear()
+        found = own(prior, z, task, y_judge, weight)
+        # What is tried alone and with the shares of classes, for two kinds of target.
+        kept.append((scale(found.judged, y_judge, weight)[1], [scale(part, y_judge, weight)[1] for part in tried[1::2]]))
+        return found
+
+    monkeypatch.setattr(logits, "kernel_logits", spy)
+    GWIClassifier("svgp", random_state=0).fit(x, y)
+    ((nll, others),) = kept
+    assert len(others) == 2
+    assert nll == min(others)
 
 
 def test_weights_count_as_repeated_rows():
@@ -262,6 +292,47 @@ def test_a_loader_gives_what_arrays_give(images):
     assert loaders.nll(x[400:], y[400:]) < 0.3
 
 
+def test_the_length_scale_on_features_does_not_depend_on_the_order_of_rows():
+    generator = torch.Generator().manual_seed(0)
+    # Four classes of a thousand rows, far from each other.
+    x = torch.randn(4000, 4, generator=generator, dtype=torch.float64)
+    x[:, 3] += 20 * torch.arange(4).repeat_interleave(1000)
+    in_order, mixed = x, x[torch.randperm(4000, generator=generator)]
+    found = [feature_kernel("features", rows, 1, torch.Generator().manual_seed(1)) for rows in (in_order, mixed)]
+    scales = [kernel.base_kernel.lengthscale.item() for kernel in found]
+    assert scales[0] == pytest.approx(scales[1], rel=0.1)
+    assert scales[0] == pytest.approx(nn.functional.pdist(mixed[:2000, 1:]).median().item(), rel=0.1)
+
+
+def test_rows_that_are_not_held_are_counted(images, monkeypatch):
+    x, y, network = images
+    found = []
+    for most in (50_000, 150):
+        monkeypatch.setattr(class_tasks, "MOST_ROWS", most)
+        model = GWIClassifier(network, freeze_mean=True, num_inducing=20, tempering=1.0, random_state=0)
+        loader = DataLoader(TensorDataset(torch.from_numpy(x[:300]), torch.from_numpy(y[:300])), batch_size=64)
+        found.append(model.fit(loader, validation=(x[300:400], y[300:400])).summary_)
+    assert [summary.num_rows for summary in found] == [300, 300]
+    whole, sample = (np.mean(summary.divergence_weight) for summary in found)
+    assert sample == pytest.approx(whole, rel=0.15)
+
+
+def test_a_row_that_stands_for_three_counts_as_three():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    y = logits.indicators(np.arange(60) % 3, 3, "cpu")
+    scales = Scales(np.zeros(2), np.ones(2), np.zeros(3), np.ones(3))
+    one = Task(x, y, torch.ones_like(y[0]), None, x[:5], generator, scales)
+    three = replace(one, x=x.repeat(3, 1), y=y.repeat(1, 3), weight=torch.ones(180, dtype=torch.float64))
+    one, z = replace(one, num_seen=180), x[:8].clone()
+    prior = PriorFit(default_kernel(2), 1.0, z, 0.0, 0, True, "")
+    sums = [matching_sums(task, prior, z) for task in (one, three)]
+    assert sums[0].num_rows == sums[1].num_rows == 180
+    torch.testing.assert_close(sums[0].gram, sums[1].gram)
+    found = [judged_covariance(task, prior, z, 1.0, "titsias", 1.0, 1e-4) for task in (one, three)]
+    torch.testing.assert_close(found[0].whitened_covariance, found[1].whitened_covariance)
+
+
 def test_pixels_can_be_the_kernels_rows(images):
     x, y, network = images
     model = GWIClassifier(network, freeze_mean=True, kernel="rbf", num_inducing=60, random_state=0)
@@ -285,6 +356,22 @@ def test_joint_training_learns_mean_and_covariances(likelihood, data):
     assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
     assert torch.equal(start[0].weight, before)  # A copy is trained.
     assert model.summary_.covariance == "trained"
+
+
+def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
+    class SeenError(Exception):
+        """With the rows that it was found on."""
+
+    def spy(kernel, z, x, noise, num_rows):
+        raise SeenError(x)
+
+    monkeypatch.setattr(class_joint, "paper_initial_covariance", spy)
+    y = np.arange(3).repeat(1000)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(mlp(1, 3), num_inducing=5, random_state=0).fit(y[:, None].astype(float), y)
+    _, count = found.value.args[0].unique(return_counts=True)
+    assert len(count) == 3
+    assert count.min() > 250
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -321,6 +408,19 @@ def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
     with pytest.raises(gwi.ModelFileError, match="pass an instance"):
         gwi.load(path)
     again = gwi.load(path, module=SmallCNN())
+    assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_network_of_double_precision_is_read_into_one_of_single(frozen, images, tmp_path):
+    x, y, network = images
+    settings = {"freeze_mean": True} if frozen else {"dtype": "float64", "max_epochs": 1}
+    module = copy.deepcopy(network).double() if frozen else copy.deepcopy(network)
+    with torch.no_grad():
+        module.dense[1].weight.mul_(1 / 3)
+    model = GWIClassifier(module, num_inducing=20, tempering=1.0, random_state=0, **settings)
+    model.fit(x[:200], y[:200], validation=(x[300:400], y[300:400]))
+    again = gwi.load(model.save(tmp_path / "model.gwi"), module=SmallCNN())
     assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
 
 

@@ -95,7 +95,8 @@ def joint_model(
     prior.kernel.requires_grad_(False)
     weight = joint.divergence_weight
     noise = prior.noise_variance
-    s = paper_initial_covariance(prior.kernel, z, x[:PAPER_BATCH], noise, num_rows)
+    first = x[torch.randperm(len(x), generator=generator)[:PAPER_BATCH].to(device)]
+    s = paper_initial_covariance(prior.kernel, z, first, noise, num_rows)
     if not joint.paper:
         # The softmax's curvature where nothing is known plays the part of 1/σ².
         noise = num_classes**2 / (num_classes - 1)

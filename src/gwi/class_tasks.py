@@ -258,13 +258,14 @@ def frozen_logits(
         features.to(options.device).fit(sample.to(options.device))
         embedding, capacity, mean = LogitsAndFeatures(features, shape), MOST_ROWS, FirstColumns(num_classes)
         note = f"features of the network before {features.watched}" if features.layer == "auto" else ""
-    x, label, _ = embedded(training, embedding, capacity, options)
+    x, label, num_rows = embedded(training, embedding, capacity, options)
     x_judge, judge_label, _ = embedded(validation, embedding, 10**9, options)
     if features is not None:
-        kernel = feature_kernel(options.kernel, x, num_classes)
+        kernel = feature_kernel(options.kernel, x, num_classes, generator)
     y, y_judge = (indicators(part.numpy(), num_classes, options.device) for part in (label, judge_label))
     scales = Scales(np.zeros(x.shape[1]), np.ones(x.shape[1]), np.zeros(num_classes), np.ones(num_classes))
     task = Task(x, y, torch.ones_like(y[0]), None, x_judge, generator, scales, options.network_dtype, training.classes)
+    task = replace(task, num_seen=num_rows)
     with torch.no_grad():
         judged = torch.cat([mean(rows) for rows in x_judge.split(CHUNK_SIZE)], dim=1)
     if judged.shape[0] != num_classes:
@@ -295,7 +296,7 @@ def feature_map(network: nn.Module, shape: tuple[int, ...], options: ClassOption
     return None
 
 
-def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: int) -> Kernel:
+def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: int, generator: torch.Generator) -> Kernel:
     """k on the columns of features, behind those of the logits; its length-scale is the median distance unless it is given."""
     columns = torch.arange(num_outputs, x.shape[1], device=x.device)
     if isinstance(kernel, FeatureKernel):
@@ -304,7 +305,8 @@ def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: i
             raise ValueError("The base kernel of a FeatureKernel for a frozen network takes all features; leave active_dims out.")
         found = found if hasattr(found, "outputscale") else ScaleKernel(found).double().to(x.device)
     else:
-        sample = x[:1000, num_outputs:]
+        # At random: rows may be in the order of their classes.
+        sample = x[torch.randperm(len(x), generator=generator)[:1000].to(x.device), num_outputs:]
         distance = float(torch.nn.functional.pdist(sample).median()) if len(sample) > 1 else 1.0
         found = default_kernel(x.shape[1] - num_outputs, lengthscale=distance if distance > 0 else 1.0, ard=False).to(x.device)
     found.active_dims = columns

@@ -102,10 +102,11 @@ def kernel_logits(
         targets, noise, kernel = coding(task, prior)
         level = targets.mean()
         mean, judged = kernel_means(kernel, inducing_points, task, targets - level, noise)
-        scale, nll = best_scale(judged, y_judge, judge_weight)
+        scale, _ = best_scale(judged, y_judge, judge_weight)
         # In units in which a scale of one is best, the shares of classes are what a softmax far away should give.
         offset = (log_rates - log_rates.mean()) / max(scale, 1e-6)
-        tried.append((nll, SumMean([mean, ConstantMean(offset)]), judged + offset[:, None]))
+        whole = judged + offset[:, None]
+        tried.append((best_scale(whole, y_judge, judge_weight)[1], SumMean([mean, ConstantMean(offset)]), whole))
     _, best, judged = min(tried, key=lambda found: found[0])
     return Trained(name, best, judged, time.perf_counter() - start)
 
