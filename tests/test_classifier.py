@@ -9,15 +9,16 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_blobs
 from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gwi
-from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, default_kernel, logits, mlp
+from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
 from gwi.calibration import judged_covariance, matching_sums
 from gwi.class_tasks import feature_kernel
 from gwi.codec import UnsavableError
@@ -189,6 +190,11 @@ def test_other_covariances_and_factors_of_each_class(covariance, data):
 
 def test_given_factors_are_taken_as_they_are(data):
     x, y, x_new, _ = data
+    numpy = GWIClassifier("linear", tempering=np.float32(2.0), random_state=0).fit(x, y)
+    assert numpy.summary_.tempering == (2.0, 2.0, 2.0)
+    assert numpy.model_.logit_scale == 1.0
+    none = GWIClassifier("linear", tempering=0, random_state=0).fit(x, y)
+    assert none.decompose(x_new).mutual_information.max() < 1e-5
     plain = GWIClassifier("linear", tempering=None, random_state=0).fit(x, y)
     assert plain.summary_.tempering == (1.0, 1.0, 1.0)
     assert plain.model_.logit_scale == 1.0
@@ -241,6 +247,20 @@ def test_sphere_features_have_norm_one_and_forget_lengths(network, data):
     torch.testing.assert_close(values.norm(dim=1), torch.ones(150, dtype=torch.float64))
     plain = NetworkFeatures(network, "1", sphere=False).fit(torch.as_tensor(data[0]))(torch.as_tensor(data[2]))
     torch.testing.assert_close(values, plain / plain.norm(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0))
+    model = GWIClassifier([start, "linear"], freeze_mean=freeze, random_state=0)
+    model.fit(x, y, validation=(x_new[:75], y_new[:75]))
+    kept = [part for part in model.model_.posterior.mean.modules() if isinstance(part, nn.Linear)]
+    own = [layer.weight for layer in start if isinstance(layer, nn.Linear)]
+    nll = model.summary_.members[0].unseen_nll
+    assert freeze == (nll > 0.5)
+    if kept:
+        assert freeze == all(torch.equal(a.weight.to(b), b) for a, b in zip(kept, own, strict=True))
 
 
 class SmallCNN(nn.Module):
@@ -333,6 +353,30 @@ def test_a_row_that_stands_for_three_counts_as_three():
     torch.testing.assert_close(found[0].whitened_covariance, found[1].whitened_covariance)
 
 
+@pytest.mark.parametrize("in_training", [True, False])
+def test_images_of_a_loader_must_be_finite(in_training, images):
+    x, y, network = images
+    bad = x.copy()
+    bad[350 - 300 * in_training, 0, 0, 0] = np.nan
+
+    def loader(rows):
+        return DataLoader(TensorDataset(torch.from_numpy(bad[rows]), torch.from_numpy(y[rows])), batch_size=64)
+
+    with pytest.raises(ValueError, match="Rows must be finite"):
+        GWIClassifier(network, freeze_mean=True, num_inducing=10).fit(loader(slice(300)), validation=loader(slice(300, 400)))
+
+
+def test_validation_rows_may_come_from_a_loader_whatever_the_mean(data):
+    x, y, x_new, y_new = data
+    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
+    loader = DataLoader(TensorDataset(torch.from_numpy(x_new), torch.from_numpy(label_new)), batch_size=40)
+    pair, loaded = (
+        GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, label, validation=validation)
+        for validation in ((x_new, label_new), loader)
+    )
+    assert (pair.predict_proba(x_new) == loaded.predict_proba(x_new)).all()
+
+
 def test_pixels_can_be_the_kernels_rows(images):
     x, y, network = images
     model = GWIClassifier(network, freeze_mean=True, kernel="rbf", num_inducing=60, random_state=0)
@@ -356,6 +400,62 @@ def test_joint_training_learns_mean_and_covariances(likelihood, data):
     assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
     assert torch.equal(start[0].weight, before)  # A copy is trained.
     assert model.summary_.covariance == "trained"
+
+
+class Unsized(IterableDataset):
+    """Rows of which nobody knows how many there are."""
+
+    def __init__(self, x, y):
+        self.x, self.y = torch.from_numpy(x), torch.from_numpy(y)
+
+    def __iter__(self):
+        return iter(zip(self.x, self.y, strict=True))
+
+
+def test_a_loader_need_not_know_its_length(data):
+    x, y, x_new, y_new = data
+    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
+    model = GWIClassifier(mlp(2, 3, hidden=(8,)), max_epochs=1, num_inducing=5, tempering=1.0, random_state=0)
+    model.fit(DataLoader(Unsized(x, label), batch_size=64), validation=(x_new, label_new))
+    assert model.summary_.num_rows == 300
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "used"), [(None, None, 128), (None, 30, 30), ("paper", None, 1000), ("paper", 30, 30)]
+)
+def test_the_batch_size_is_the_one_given(preset, given, used, data, monkeypatch):
+    class SeenError(Exception):
+        """With the options of the training."""
+
+    def spy(*arguments):
+        raise SeenError(arguments[-1].batch_size)
+
+    monkeypatch.setattr(classifier, "paper_model" if preset else "joint_model", spy)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(mlp(2, 3), preset=preset, batch_size=given).fit(data[0], data[1])
+    assert found.value.args == (used,)
+
+
+def test_labels_of_a_module_may_be_a_column_and_must_be_there(data):
+    x, y, x_new, y_new = data
+    settings = {"max_epochs": 1, "num_inducing": 5, "tempering": 1.0, "random_state": 0}
+    flat = GWIClassifier(mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0)), **settings)
+    column = clone(flat)
+    flat.fit(x, y, validation=(x_new, y_new))
+    with pytest.warns(DataConversionWarning):
+        column.fit(x, y[:, None], validation=(x_new, y_new[:, None]))
+    assert (flat.predict_proba(x_new) == column.predict_proba(x_new)).all()
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        clone(flat).fit(x)
+
+
+def test_labels_are_an_array_and_all_else_is_as_the_rows_are(data):
+    x, y, x_new, _ = data
+    model = GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, y)
+    rows = torch.from_numpy(x_new)
+    assert isinstance(model.predict(rows), np.ndarray)
+    assert isinstance(model.predict_proba(rows), torch.Tensor)
+    assert isinstance(model.ood_score(rows), torch.Tensor)
 
 
 def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
@@ -440,6 +540,10 @@ def test_what_cannot_be_stored_says_so(data, tmp_path):
         ({"mean": "tree"}, "mean is"),
         ({"likelihood": "probit"}, "likelihood is"),
         ({"tempering": "all"}, "tempering is"),
+        ({"tempering": -1.0}, "at least zero"),
+        ({"mean": mlp(2, 5), "max_epochs": 1}, "5 outputs a row; there are 3 classes"),
+        ({"mean": [mlp(2, 1), "linear"]}, "1 outputs a row; there are 3 classes"),
+        ({"mean": mlp(2, 5), "preset": "paper"}, "5 outputs a row"),
         ({"kernel": "features"}, "frozen network"),
         ({"mean": []}, "empty list"),
         ({"preset": "paper"}, "torch module"),

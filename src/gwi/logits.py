@@ -179,6 +179,8 @@ def learn_logits(
             return estimator_learner(LogisticRegression(max_iter=500), task, name=name, standardised=True)
         return kernel_logits(prior, basis, task, y_judge, judge_weight)
     if isinstance(item, nn.Module) and not freeze:
+        with torch.no_grad():
+            require_outputs(ModuleMean(copy.deepcopy(item).eval())(task.x[:2]), len(task.y))
         return module_learner(item, task, num_epochs=30, name=name)
     if isinstance(item, nn.Module):
         return _frozen(OriginalRowsMean(ModuleMean(copy.deepcopy(item).eval()), task.scales), "a frozen network", task, name)
@@ -209,6 +211,12 @@ def _frozen(mean: nn.Module, what: str, task: Task, name: str) -> Trained:
             f"{what[0].upper()}{what[1:]} gives {trained.judged.shape[0]} outputs a row; there are {len(task.y)} classes."
         )
     return trained
+
+
+def require_outputs(logits: Float[Tensor, "K N"], num_classes: int) -> None:
+    """Refuse a network that has not one output a class."""
+    if logits.shape[0] != num_classes:
+        raise ValueError(f"The network gives {logits.shape[0]} outputs a row; there are {num_classes} classes.")
 
 
 def _network_size(num_rows: int) -> dict[str, Any]:
