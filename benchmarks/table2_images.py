@@ -21,7 +21,8 @@ from distributed import Client, as_completed
 
 from benchmarks import running
 from benchmarks.imagery.data import DATASETS
-from benchmarks.imagery.methods import METHODS, PEERS
+from benchmarks.imagery.methods import ENSEMBLES, METHODS, PEERS
+from benchmarks.imagery.posthoc import NUM_MEMBERS
 from benchmarks.imagery.protocol import Task, extent, failed, run, shared_network
 from benchmarks.imagery.store import NUMBERS, Store
 from benchmarks.records import RESULTS
@@ -109,20 +110,21 @@ def work(tasks: Sequence[Task], store: Store, client: Client, *, retries: int) -
 
 
 def prepare(tasks: Sequence[Task], client: Client) -> None:
-    """Have the shared network of each data set and seed in the cache, so that no two fits train the same one."""
-    first = {(task.dataset, task.seed): task for task in tasks}
-    futures = [client.submit(training_seconds, task, pure=False) for task in first.values()]
-    of = {future.key: task for future, task in zip(futures, first.values(), strict=True)}
+    """Have the shared networks of each data set and seed in the cache, so that no two fits train the same one."""
+    members = {task: NUM_MEMBERS if task.method in ENSEMBLES else 1 for task in tasks}
+    first = {(task.dataset, task.seed, i): task for task, count in members.items() for i in range(count)}
+    futures = [client.submit(training_seconds, task, i, pure=False) for (_, _, i), task in first.items()]
+    of = {future.key: key for future, key in zip(futures, first, strict=True)}
     for future in as_completed(futures):
-        task = of[future.key]
+        dataset, seed, member = of[future.key]
         # One that cannot be trained fails again in each fit, which then has the reason in its record.
         outcome = f"{future.result():.0f} s" if future.status == "finished" else "failed"
-        print(f"{task.dataset} {task.seed}, network: {outcome}", flush=True)
+        print(f"{dataset} {seed}, network {member}: {outcome}", flush=True)
 
 
-def training_seconds(task: Task) -> float:
-    """Of the task's shared network."""
-    return shared_network(task).seconds
+def training_seconds(task: Task, member: int) -> float:
+    """Of one of the task's shared networks."""
+    return shared_network(task, member).seconds
 
 
 def told(task: Task, record: Mapping[str, Any]) -> str:

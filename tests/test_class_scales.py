@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gwi.class_scales import FIRST_NUMBERS, Judgement, choose_scales
+from gwi.class_scales import FIRST_NUMBERS, Judgement, checked_tempering, choose_scales
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +46,18 @@ def test_a_few_rows_that_are_all_told_apart_do_not_ask_for_endless_logits():
     certain = Judgement(logits, torch.full_like(logits, 0.5), None, logits.argmax(0), torch.ones(300).double(), 300, None)
     scale, _, _ = choose_scales(certain, "auto")
     assert scale < 1.5
+
+
+@pytest.mark.parametrize("factor", [2, np.float32(2.0), np.float64(2.0), np.int64(2)], ids=repr)
+def test_a_factor_may_be_any_real_number(factor, judgement):
+    found = checked_tempering(factor)
+    assert type(found) is float
+    scale, alpha, _ = choose_scales(judgement, found)
+    assert scale == 1.0
+    assert alpha.tolist() == [2.0] * 5
+
+
+@pytest.mark.parametrize("factor", [-1.0, float("nan"), float("inf"), True, "all", [1.0], 1j], ids=repr)
+def test_what_is_no_factor_is_refused(factor):
+    with pytest.raises(ValueError, match="a factor of at least zero, or None"):
+        checked_tempering(factor)

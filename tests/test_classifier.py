@@ -1,21 +1,30 @@
 """GWIClassifier: scikit-learn's contract, every kind of mean, calibrated probabilities, files, images and loaders."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_blobs
 from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gwi
-from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, default_kernel, mlp
+from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
+from gwi.calibration import judged_covariance, matching_sums
+from gwi.class_tasks import feature_kernel
 from gwi.codec import UnsavableError
+from gwi.learners import Task
+from gwi.prior import PriorFit
+from gwi.scaling import Scales
 
 pytestmark = pytest.mark.unchecked
 
@@ -133,6 +142,28 @@ def test_a_rare_class_keeps_its_share_far_from_the_data():
     assert model.nll(x, y) < 1.2 * -np.log(np.where(y == 1, y.mean(), 1 - y.mean())).mean()
 
 
+def test_targets_of_a_kernel_mean_are_chosen_by_the_mean_that_is_kept(monkeypatch):
+    rng = np.random.default_rng(10)
+    x = rng.normal(size=(240, 3))
+    y = (rng.random(240) < 0.1).astype(int)
+    kept, tried = [], []
+    own, scale = logits.kernel_logits, logits.best_scale
+    monkeypatch.setattr(logits, "best_scale", lambda judged, *others: tried.append(judged) or scale(judged, *others))
+
+    def spy(prior, z, task, y_judge, weight):
+        tried.clear()
+        found = own(prior, z, task, y_judge, weight)
+        # What is tried alone and with the shares of classes, for two kinds of target.
+        kept.append((scale(found.judged, y_judge, weight)[1], [scale(part, y_judge, weight)[1] for part in tried[1::2]]))
+        return found
+
+    monkeypatch.setattr(logits, "kernel_logits", spy)
+    GWIClassifier("svgp", random_state=0).fit(x, y)
+    ((nll, others),) = kept
+    assert len(others) == 2
+    assert nll == min(others)
+
+
 def test_weights_count_as_repeated_rows():
     x, y = three_classes(60)
     weight = np.random.default_rng(1).integers(0, 3, 60)
@@ -159,6 +190,11 @@ def test_other_covariances_and_factors_of_each_class(covariance, data):
 
 def test_given_factors_are_taken_as_they_are(data):
     x, y, x_new, _ = data
+    numpy = GWIClassifier("linear", tempering=np.float32(2.0), random_state=0).fit(x, y)
+    assert numpy.summary_.tempering == (2.0, 2.0, 2.0)
+    assert numpy.model_.logit_scale == 1.0
+    none = GWIClassifier("linear", tempering=0, random_state=0).fit(x, y)
+    assert none.decompose(x_new).mutual_information.max() < 1e-5
     plain = GWIClassifier("linear", tempering=None, random_state=0).fit(x, y)
     assert plain.summary_.tempering == (1.0, 1.0, 1.0)
     assert plain.model_.logit_scale == 1.0
@@ -213,6 +249,20 @@ def test_sphere_features_have_norm_one_and_forget_lengths(network, data):
     torch.testing.assert_close(values, plain / plain.norm(dim=1, keepdim=True))
 
 
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0))
+    model = GWIClassifier([start, "linear"], freeze_mean=freeze, random_state=0)
+    model.fit(x, y, validation=(x_new[:75], y_new[:75]))
+    kept = [part for part in model.model_.posterior.mean.modules() if isinstance(part, nn.Linear)]
+    own = [layer.weight for layer in start if isinstance(layer, nn.Linear)]
+    nll = model.summary_.members[0].unseen_nll
+    assert freeze == (nll > 0.5)
+    if kept:
+        assert freeze == all(torch.equal(a.weight.to(b), b) for a, b in zip(kept, own, strict=True))
+
+
 class SmallCNN(nn.Module):
     """Two convolutions, a dense layer, three classes of 1 × 8 × 8 images."""
 
@@ -262,6 +312,71 @@ def test_a_loader_gives_what_arrays_give(images):
     assert loaders.nll(x[400:], y[400:]) < 0.3
 
 
+def test_the_length_scale_on_features_does_not_depend_on_the_order_of_rows():
+    generator = torch.Generator().manual_seed(0)
+    # Four classes of a thousand rows, far from each other.
+    x = torch.randn(4000, 4, generator=generator, dtype=torch.float64)
+    x[:, 3] += 20 * torch.arange(4).repeat_interleave(1000)
+    in_order, mixed = x, x[torch.randperm(4000, generator=generator)]
+    found = [feature_kernel("features", rows, 1, torch.Generator().manual_seed(1)) for rows in (in_order, mixed)]
+    scales = [kernel.base_kernel.lengthscale.item() for kernel in found]
+    assert scales[0] == pytest.approx(scales[1], rel=0.1)
+    assert scales[0] == pytest.approx(nn.functional.pdist(mixed[:2000, 1:]).median().item(), rel=0.1)
+
+
+def test_rows_that_are_not_held_are_counted(images, monkeypatch):
+    x, y, network = images
+    found = []
+    for most in (50_000, 150):
+        monkeypatch.setattr(class_tasks, "MOST_ROWS", most)
+        model = GWIClassifier(network, freeze_mean=True, num_inducing=20, tempering=1.0, random_state=0)
+        loader = DataLoader(TensorDataset(torch.from_numpy(x[:300]), torch.from_numpy(y[:300])), batch_size=64)
+        found.append(model.fit(loader, validation=(x[300:400], y[300:400])).summary_)
+    assert [summary.num_rows for summary in found] == [300, 300]
+    whole, sample = (np.mean(summary.divergence_weight) for summary in found)
+    assert sample == pytest.approx(whole, rel=0.15)
+
+
+def test_a_row_that_stands_for_three_counts_as_three():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    y = logits.indicators(np.arange(60) % 3, 3, "cpu")
+    scales = Scales(np.zeros(2), np.ones(2), np.zeros(3), np.ones(3))
+    one = Task(x, y, torch.ones_like(y[0]), None, x[:5], generator, scales)
+    three = replace(one, x=x.repeat(3, 1), y=y.repeat(1, 3), weight=torch.ones(180, dtype=torch.float64))
+    one, z = replace(one, num_seen=180), x[:8].clone()
+    prior = PriorFit(default_kernel(2), 1.0, z, 0.0, 0, True, "")
+    sums = [matching_sums(task, prior, z) for task in (one, three)]
+    assert sums[0].num_rows == sums[1].num_rows == 180
+    torch.testing.assert_close(sums[0].gram, sums[1].gram)
+    found = [judged_covariance(task, prior, z, 1.0, "titsias", 1.0, 1e-4) for task in (one, three)]
+    torch.testing.assert_close(found[0].whitened_covariance, found[1].whitened_covariance)
+
+
+@pytest.mark.parametrize("in_training", [True, False])
+def test_images_of_a_loader_must_be_finite(in_training, images):
+    x, y, network = images
+    bad = x.copy()
+    bad[350 - 300 * in_training, 0, 0, 0] = np.nan
+
+    def loader(rows):
+        return DataLoader(TensorDataset(torch.from_numpy(bad[rows]), torch.from_numpy(y[rows])), batch_size=64)
+
+    with pytest.raises(ValueError, match="Rows must be finite"):
+        GWIClassifier(network, freeze_mean=True, num_inducing=10).fit(loader(slice(300)), validation=loader(slice(300, 400)))
+
+
+def test_validation_rows_may_come_from_a_loader_whatever_the_mean(data):
+    x, y, x_new, y_new = data
+    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
+    loader = DataLoader(TensorDataset(torch.from_numpy(x_new), torch.from_numpy(label_new)), batch_size=40)
+    pair, loaded = (
+        GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, label, validation=validation)
+        for validation in ((x_new, label_new), loader)
+    )
+    assert (pair.predict_proba(x_new) == loaded.predict_proba(x_new)).all()
+
+
 def test_pixels_can_be_the_kernels_rows(images):
     x, y, network = images
     model = GWIClassifier(network, freeze_mean=True, kernel="rbf", num_inducing=60, random_state=0)
@@ -285,6 +400,78 @@ def test_joint_training_learns_mean_and_covariances(likelihood, data):
     assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
     assert torch.equal(start[0].weight, before)  # A copy is trained.
     assert model.summary_.covariance == "trained"
+
+
+class Unsized(IterableDataset):
+    """Rows of which nobody knows how many there are."""
+
+    def __init__(self, x, y):
+        self.x, self.y = torch.from_numpy(x), torch.from_numpy(y)
+
+    def __iter__(self):
+        return iter(zip(self.x, self.y, strict=True))
+
+
+def test_a_loader_need_not_know_its_length(data):
+    x, y, x_new, y_new = data
+    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
+    model = GWIClassifier(mlp(2, 3, hidden=(8,)), max_epochs=1, num_inducing=5, tempering=1.0, random_state=0)
+    model.fit(DataLoader(Unsized(x, label), batch_size=64), validation=(x_new, label_new))
+    assert model.summary_.num_rows == 300
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "used"), [(None, None, 128), (None, 30, 30), ("paper", None, 1000), ("paper", 30, 30)]
+)
+def test_the_batch_size_is_the_one_given(preset, given, used, data, monkeypatch):
+    class SeenError(Exception):
+        """With the options of the training."""
+
+    def spy(*arguments):
+        raise SeenError(arguments[-1].batch_size)
+
+    monkeypatch.setattr(classifier, "paper_model" if preset else "joint_model", spy)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(mlp(2, 3), preset=preset, batch_size=given).fit(data[0], data[1])
+    assert found.value.args == (used,)
+
+
+def test_labels_of_a_module_may_be_a_column_and_must_be_there(data):
+    x, y, x_new, y_new = data
+    settings = {"max_epochs": 1, "num_inducing": 5, "tempering": 1.0, "random_state": 0}
+    flat = GWIClassifier(mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0)), **settings)
+    column = clone(flat)
+    flat.fit(x, y, validation=(x_new, y_new))
+    with pytest.warns(DataConversionWarning):
+        column.fit(x, y[:, None], validation=(x_new, y_new[:, None]))
+    assert (flat.predict_proba(x_new) == column.predict_proba(x_new)).all()
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        clone(flat).fit(x)
+
+
+def test_labels_are_an_array_and_all_else_is_as_the_rows_are(data):
+    x, y, x_new, _ = data
+    model = GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, y)
+    rows = torch.from_numpy(x_new)
+    assert isinstance(model.predict(rows), np.ndarray)
+    assert isinstance(model.predict_proba(rows), torch.Tensor)
+    assert isinstance(model.ood_score(rows), torch.Tensor)
+
+
+def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
+    class SeenError(Exception):
+        """With the rows that it was found on."""
+
+    def spy(kernel, z, x, noise, num_rows):
+        raise SeenError(x)
+
+    monkeypatch.setattr(class_joint, "paper_initial_covariance", spy)
+    y = np.arange(3).repeat(1000)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(mlp(1, 3), num_inducing=5, random_state=0).fit(y[:, None].astype(float), y)
+    _, count = found.value.args[0].unique(return_counts=True)
+    assert len(count) == 3
+    assert count.min() > 250
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -324,6 +511,19 @@ def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
     assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_network_of_double_precision_is_read_into_one_of_single(frozen, images, tmp_path):
+    x, y, network = images
+    settings = {"freeze_mean": True} if frozen else {"dtype": "float64", "max_epochs": 1}
+    module = copy.deepcopy(network).double() if frozen else copy.deepcopy(network)
+    with torch.no_grad():
+        module.dense[1].weight.mul_(1 / 3)
+    model = GWIClassifier(module, num_inducing=20, tempering=1.0, random_state=0, **settings)
+    model.fit(x[:200], y[:200], validation=(x[300:400], y[300:400]))
+    again = gwi.load(model.save(tmp_path / "model.gwi"), module=SmallCNN())
+    assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
+
+
 def test_what_cannot_be_stored_says_so(data, tmp_path):
     x, y, _, _ = data
     model = GWIClassifier(KNeighborsClassifier(), random_state=0).fit(x, y)
@@ -340,6 +540,10 @@ def test_what_cannot_be_stored_says_so(data, tmp_path):
         ({"mean": "tree"}, "mean is"),
         ({"likelihood": "probit"}, "likelihood is"),
         ({"tempering": "all"}, "tempering is"),
+        ({"tempering": -1.0}, "at least zero"),
+        ({"mean": mlp(2, 5), "max_epochs": 1}, "5 outputs a row; there are 3 classes"),
+        ({"mean": [mlp(2, 1), "linear"]}, "1 outputs a row; there are 3 classes"),
+        ({"mean": mlp(2, 5), "preset": "paper"}, "5 outputs a row"),
         ({"kernel": "features"}, "frozen network"),
         ({"mean": []}, "empty list"),
         ({"preset": "paper"}, "torch module"),

@@ -37,7 +37,7 @@ from classifier_cases import (
     table,
     there_and_back,
 )
-from gwi.classifiers import PROBABILITY_FLOOR, ClassifierLogits, plain_classifier
+from gwi.classifiers import PROBABILITY_FLOOR, ClassifierLogits, logits_of_one_class, plain_classifier
 
 pytestmark = pytest.mark.unchecked
 
@@ -134,6 +134,7 @@ def test_a_classifier_that_saw_one_class_is_sure_of_it():
     for estimator in (ALL["extra trees"], ALL["histogram boosting"], DummyClassifier()):
         ones = clone(estimator).fit(x, np.ones(len(x), int))
         np.testing.assert_allclose(ClassifierLogits(ones, np.arange(3)).predict(new), np.tile(expected, (100, 1)))
+        np.testing.assert_allclose(logits_of_one_class(1, np.arange(3)), expected)
         held = plain_classifier(ones, np.arange(3))
         assert (held is not None) == isinstance(estimator, ExtraTreesClassifier)
         if held is not None:

@@ -5,16 +5,19 @@ import csv
 import importlib
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from benchmarks import table2_images
-from benchmarks.imagery import bayesian, data, interface, methods, networks, posthoc, protocol, training
+from benchmarks.imagery import bayesian, data, interface, methods, networks, ours, posthoc, protocol, training
 from benchmarks.imagery.protocol import Task, extent
 from benchmarks.imagery.store import Key, Store
+from sklearn.linear_model import LogisticRegression
 from torch import nn
+from torch.utils.data import DataLoader
 
 import gwi
 from gwi.classification_metrics import score_classes
@@ -201,6 +204,57 @@ def test_the_distance_to_a_neighbour_is_that_of_brute_force(monkeypatch):
     assert posthoc.kth_distance(bank, bank, 1).max() < 1e-3
 
 
+def test_neighbours_are_sought_in_the_layer_of_the_name(problem):
+    network, x = problem.shared.network, problem.data.validation_x
+    for pooled, layer in ((False, network.features), (True, lambda part: network.pool(network.blocks(part)))):
+        fitted = posthoc.nearest_neighbours(pooled=pooled)(problem)
+        with torch.no_grad():
+            bank, queries = (posthoc.normalised(layer(part)) for part in (problem.data.train_x, x))
+        np.testing.assert_allclose(fitted.score(x), torch.cdist(queries, bank).min(1).values, atol=1e-3)
+        np.testing.assert_array_equal(fitted.predict(x).probabilities, posthoc.map_estimate(problem).predict(x).probabilities)
+
+
+def test_a_refitted_last_layer_goes_from_temperature_scaling_to_the_labels():
+    rng = np.random.default_rng(0)
+    features = np.c_[rng.normal(size=(600, 4)), np.ones(600)]
+    truth = 2 * rng.normal(size=(3, 5))
+    y = (features @ truth.T + rng.gumbel(size=(600, 3))).argmax(1)
+    wrong = 3 * truth + rng.normal(size=(3, 5))
+    layers = posthoc.refitted(features, y, wrong)
+    temperature = posthoc.best_temperature(torch.from_numpy(features @ wrong.T), torch.from_numpy(y))
+    np.testing.assert_allclose(layers[0], wrong / temperature, atol=0.05)
+    nll = [posthoc.cross_entropy(features @ layer.T, y) for layer in layers]
+    assert (np.diff(nll) < 1e-6).all()
+    # The weakest penalty is none: only what all classes have in common stays undetermined.
+    alone = LogisticRegression(C=1e6, fit_intercept=False, tol=1e-8, max_iter=1000).fit(features, y)
+    difference = layers[-1] - alone.coef_
+    np.testing.assert_allclose(difference - difference.mean(0), 0, atol=0.02)
+
+
+def test_a_refitted_last_layer_takes_the_penalty_of_the_folds(problem, monkeypatch):
+    fitted = posthoc.refitted_last_layer(problem)
+    assert fitted.settings["penalty"] in posthoc.PENALTIES
+    # Labels that images say nothing about want no layer of their own.
+    assert fitted.settings["penalty"] >= 0.01
+    monkeypatch.setattr(posthoc, "PENALTIES", (1e9,))
+    x = problem.data.validation_x
+    two = posthoc.refitted_last_layer, posthoc.temperature_scaling
+    strict, scaled = (method(problem).predict(x).probabilities for method in two)
+    np.testing.assert_allclose(strict, scaled, atol=1e-4)
+
+
+def test_the_temperature_of_an_ensemble_changes_neither_its_answers_nor_its_score(problem):
+    problem = replace(problem, recipe=replace(problem.recipe, num_epochs=3))
+    plain, scaled = (method(problem) for method in (posthoc.deep_ensemble, posthoc.scaled_ensemble))
+    x, y = problem.data.validation_x, problem.data.validation_y.numpy()
+    before, after = plain.predict(x), scaled.predict(x)
+    np.testing.assert_array_equal(before.score, after.score)
+    np.testing.assert_array_equal(before.probabilities.argmax(1), after.probabilities.argmax(1))
+    assert score_classes(after.probabilities, y).nll < score_classes(before.probabilities, y).nll
+    assert scaled.seconds > plain.seconds
+    assert scaled.settings["networks"] == posthoc.NUM_MEMBERS
+
+
 def test_members_that_agree_share_no_information_and_others_do():
     sure = np.array([[[1.0, 0.0]], [[1.0, 0.0]]])
     torn = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
@@ -291,15 +345,16 @@ class FakeClassifier:
         self.options = options
         self.made.append(self)
 
-    def fit(self, x, y, *, validation):
+    def fit(self, x, y=None, *, validation):
         self.data = (x, y, *validation)
         return self
 
     def predict_proba(self, x):
-        return np.full((len(x), 10), 0.1, dtype=np.float32)
+        # As the classifier does: tensors in, tensors of their precision out.
+        return np.full((len(x), 10), 0.1) if isinstance(x, np.ndarray) else torch.full((len(x), 10), 0.1, dtype=x.dtype)
 
     def ood_score(self, x):
-        return x.numpy().mean((1, 2, 3))
+        return x.mean((1, 2, 3))
 
 
 def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
@@ -308,7 +363,7 @@ def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
     for name in ("gwi", "gwi, mean as it is", "gwi, pixels", "gwi, joint", "GWI-net (paper)"):
         fitted = methods.METHODS[name](problem)
         assert fitted.score_name == "ood_score"
-        assert fitted.predict(problem.data.validation_x).probabilities.dtype == np.float64
+        assert (fitted.predict(problem.data.validation_x).probabilities == 0.1).all()
         assert fitted.score(problem.data.validation_x).shape == (len(problem.data.validation_x),)
         assert fitted.uses_shared == (name in ("gwi", "gwi, mean as it is", "gwi, pixels"))
     given = [dict(made.options) for made in FakeClassifier.made]
@@ -320,7 +375,44 @@ def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
         {"random_state": 0, "likelihood": "softmax", "max_epochs": 1},
         {"random_state": 0, "preset": "paper", "num_inducing": 11, "max_epochs": 1},
     ]
+    # What trains a network has the images that all networks are trained on; what does not has them as they are.
+    trained = [isinstance(made.data[0], DataLoader) for made in FakeClassifier.made]
+    assert trained == [False, False, False, True, True]
+    assert [made.data[0].sampler.batch_size for made in FakeClassifier.made[3:]] == [128, 1000]
     assert FakeClassifier.made[0].options["mean"] is not problem.shared.network
+
+
+def test_a_loader_gives_every_image_once_a_pass_moved_and_mirrored_anew(problem):
+    def passes(count):
+        loader = training.augmented_loader(problem.data, problem.recipe, 5, 50)
+        assert len(loader) == 3
+        return [[part for batch in loader for part in zip(*batch, strict=True)] for _ in range(count)]
+
+    first, second = passes(2)
+    originals = {row.numpy().tobytes() for row in problem.data.train_x}
+    assert len(first) == len(problem.data.train_x)
+    assert sorted(int(y) for _, y in first) == sorted(problem.data.train_y.tolist())
+    assert sum(x.numpy().tobytes() in originals for x, _ in first) < 20
+    assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(first, second, strict=True))
+    (again,) = passes(1)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("fashion-mnist", 94), ("cifar10-20k", 100)])
+def test_the_papers_protocol_has_the_steps_of_the_shared_network_or_its_own_epochs(name, epochs):
+    num_images = {"fashion-mnist": 55_000, "cifar10-20k": 18_000}[name]
+    nothing = torch.empty(num_images, 0)
+    whole = data.Data(name, nothing, nothing, nothing, nothing, nothing, nothing, {}, nothing)
+    recipe = training.RECIPES[name]
+    assert ours.paper_epochs(interface.Problem(whole, recipe, 0, None)) == epochs
+    steps = epochs * math.ceil(num_images / 1000)
+    assert epochs == 100 or 0 <= steps - training.num_gradient_steps(recipe, num_images) < 55
+
+
+@pytest.mark.parametrize("name", ["gwi, joint", pytest.param("GWI-net (paper)", marks=pytest.mark.slow)])
+def test_ours_is_trained_by_a_loader(name, problem):
+    fitted = methods.METHODS[name](problem)
+    np.testing.assert_allclose(fitted.predict(problem.data.validation_x).probabilities.sum(1), 1, atol=1e-5)
 
 
 def test_a_method_sees_neither_test_images_nor_outliers(made_up, monkeypatch):
@@ -359,6 +451,22 @@ def test_the_extent_is_the_one_asked_for():
     ]
     assert {task.recipe().num_epochs for task in tasks} == {12, 25}
     assert not any(task.quick for task in tasks)
+
+
+def test_networks_that_methods_share_are_trained_once_and_before(monkeypatch):
+    class Client:
+        def submit(self, function, task, member, *, pure):
+            asked.append((task.dataset, task.seed, member))
+            return SimpleNamespace(key=str(asked[-1]))
+
+    asked = []
+    monkeypatch.setattr(table2_images, "as_completed", lambda futures: [])
+    names = ("gwi", "MAP", "deep ensemble", "deep ensemble, temperature")
+    table2_images.prepare([Task("fashion-mnist", 1, name) for name in names], Client())
+    assert asked == [("fashion-mnist", 1, member) for member in range(posthoc.NUM_MEMBERS)]
+    asked.clear()
+    table2_images.prepare([Task("fashion-mnist", 1, name) for name in names[:2]], Client())
+    assert asked == [("fashion-mnist", 1, 0)]
 
 
 def test_a_quick_run_does_not_go_into_the_records(capsys):

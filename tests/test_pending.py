@@ -41,3 +41,13 @@ def test_processes_and_a_cluster_give_the_same():
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
     with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
         np.testing.assert_array_equal(fitted().predict(x), wanted)
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), (False, True)], ids=str)
+def test_a_class_of_one_row_leaves_a_fold_with_a_single_class(labels):
+    x, _ = rows(30)
+    y = np.array(labels)[(np.arange(30) == 3).astype(int)]
+    for mean in ("auto", "linear"):
+        probabilities = GWIClassifier(mean, random_state=0).fit(x, y).predict_proba(x)
+        assert np.isfinite(probabilities).all()
+        assert probabilities[:, 1].mean() < 0.3

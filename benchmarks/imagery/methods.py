@@ -14,17 +14,22 @@ METHODS: dict[str, Method] = {
     "GWI-net (paper)": ours.paper,
     "MAP": posthoc.map_estimate,
     "MAP, temperature": posthoc.temperature_scaling,
+    "MAP, last layer refitted": posthoc.refitted_last_layer,
     "deep ensemble": posthoc.deep_ensemble,
+    "deep ensemble, temperature": posthoc.scaled_ensemble,
     "MC dropout": bayesian.mc_dropout,
     "mean-field VI": bayesian.mean_field_inference,
     "Kronecker Laplace": bayesian.laplace(damped=False),
     "Kronecker Laplace, damped": bayesian.laplace(damped=True),
     "energy score": posthoc.energy_score,
-    "kNN distance": posthoc.nearest_neighbours,
+    "kNN distance": posthoc.nearest_neighbours(pooled=False),
+    "kNN distance, pooled features": posthoc.nearest_neighbours(pooled=True),
 }
 OURS = "gwi"
 PAPER = ("GWI-net (paper)",)
 # Scores for outliers on the shared network: their probabilities are MAP's.
-SCORES_ONLY = ("energy score", "kNN distance")
+SCORES_ONLY = ("energy score", "kNN distance", "kNN distance, pooled features")
+# Those that share more networks than one.
+ENSEMBLES = ("deep ensemble", "deep ensemble, temperature")
 # Those that are not in the package.
 PEERS = tuple(name for name in METHODS if not name.lower().startswith("gwi"))

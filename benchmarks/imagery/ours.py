@@ -13,9 +13,12 @@ from torch import Tensor
 import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem
 from benchmarks.imagery.networks import build
+from benchmarks.imagery.training import augmented_loader, num_gradient_steps
 from gwi.scaling import Array
 
 NUM_NAIVE = 32
+# N_B and the epochs of the paper's protocol.
+PAPER_BATCH, PAPER_EPOCHS = 1000, 100
 
 
 def post_hoc(kernel: Literal["features", "rbf"], *, correct_mean: bool = True) -> Method:
@@ -48,36 +51,51 @@ def naive(problem: Problem) -> Fitted:
 
 
 def joint(problem: Problem) -> Fitted:
-    """`GWIClassifier` with the same network, untrained, as its mean: both learned together under the softmax likelihood."""
-    network = build(problem.recipe.architecture, seed=1000 * problem.seed)
-    epochs = problem.recipe.num_epochs
-    model = classifier(problem, mean=network, likelihood="softmax", max_epochs=epochs)
+    """`GWIClassifier` with the same network, untrained, as its mean: both learned together under the softmax likelihood.
+
+    On shifted and mirrored images, in as many steps of as many images as the shared network.
+    """
+    network, recipe = build(problem.recipe.architecture, seed=1000 * problem.seed), problem.recipe
+    epochs = recipe.num_epochs
+    model = classifier(problem, recipe.batch_size, mean=network, likelihood="softmax", max_epochs=epochs)
     return fitted(model, {"epochs": epochs}, uses_shared=False)
 
 
 def paper(problem: Problem) -> Fitted:
-    """GWI-net by the protocol of the paper's appendix with the same network, untrained: robust-max, M = √N, as many epochs."""
-    network = build(problem.recipe.architecture, seed=1000 * problem.seed)
-    epochs, num_inducing = problem.recipe.num_epochs, math.isqrt(len(problem.data.train_x))
-    model = classifier(problem, mean=network, preset="paper", num_inducing=num_inducing, max_epochs=epochs)
-    return fitted(model, {"epochs": epochs, "inducing": num_inducing}, uses_shared=False)
+    """GWI-net by the protocol of the paper's appendix with the same network, untrained: robust-max, M = √N, batches of 1,000.
+
+    On shifted and mirrored images, in as many gradient steps as the shared network has, but at most the paper's 100 epochs.
+    """
+    network, num_images = build(problem.recipe.architecture, seed=1000 * problem.seed), len(problem.data.train_x)
+    epochs, num_inducing = paper_epochs(problem), math.isqrt(num_images)
+    model = classifier(problem, PAPER_BATCH, mean=network, preset="paper", num_inducing=num_inducing, max_epochs=epochs)
+    steps = epochs * math.ceil(num_images / PAPER_BATCH)
+    return fitted(model, {"epochs": epochs, "steps": steps, "inducing": num_inducing}, uses_shared=False)
 
 
-def classifier(problem: Problem, **options: Any) -> Any:
-    """A fitted `GWIClassifier`."""
+def paper_epochs(problem: Problem) -> int:
+    """Epochs in which the paper's large batches make as many steps as the recipe does, and no more than the paper's."""
+    num_images = len(problem.data.train_x)
+    return min(PAPER_EPOCHS, math.ceil(num_gradient_steps(problem.recipe, num_images) / math.ceil(num_images / PAPER_BATCH)))
+
+
+def classifier(problem: Problem, augmented_batch: int | None = None, **options: Any) -> Any:
+    """A fitted `GWIClassifier`; what trains a network gets batches of moved and mirrored images, as all networks do."""
     data = problem.data
     validation = (data.validation_x, data.validation_y.numpy())
     model = gwi.GWIClassifier(random_state=problem.seed, **options)
-    return model.fit(data.train_x, data.train_y.numpy(), validation=validation)
+    if augmented_batch is None:
+        return model.fit(data.train_x, data.train_y.numpy(), validation=validation)
+    return model.fit(augmented_loader(data, problem.recipe, 1000 * problem.seed, augmented_batch), validation=validation)
 
 
 def fitted(model: Any, settings: dict[str, Any], *, uses_shared: bool = True) -> Fitted:
-    """With its probabilities and its own score in double precision."""
+    """With its probabilities and its own score in double precision, which arrays keep and single-precision tensors would not."""
 
     def predict(x: Tensor) -> Prediction:
-        return Prediction(np.asarray(model.predict_proba(x), np.float64))
+        return Prediction(np.asarray(model.predict_proba(x.numpy()), np.float64))
 
     def score(x: Tensor) -> Array:
-        return np.asarray(model.ood_score(x), np.float64)
+        return np.asarray(model.ood_score(x.numpy()), np.float64)
 
     return Fitted(predict, settings, score=score, score_name="ood_score", uses_shared=uses_shared)

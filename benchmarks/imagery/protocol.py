@@ -68,10 +68,13 @@ def extent(datasets: tuple[str, ...] = DATASETS, methods: tuple[str, ...] = tupl
                     yield Task(dataset, seed, method)
 
 
-def shared_network(task: Task) -> Trained:
-    """The network that the task's method shares with the others of its seed, from the cache or else trained now."""
+def shared_network(task: Task, member: int = 0) -> Trained:
+    """The network that the task's method shares with others of its seed, from the cache or else trained now.
+
+    Member 0 is that of all, the others those of the ensembles.
+    """
     with one_thread():
-        return trained(load(task.dataset, quick=task.quick), task.recipe(), task.seed)
+        return trained(load(task.dataset, quick=task.quick), task.recipe(), task.seed, member=member)
 
 
 def run(task: Task) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from benchmarks.imagery.data import Data, DatasetName
 from benchmarks.imagery.networks import ARCHITECTURES, Architecture, SmallCNN, build
@@ -105,7 +106,7 @@ def train(
     """Train on the cross-entropy of augmented images, plus a penalty; returns the seconds, the network in evaluation mode."""
     start = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
-    num_steps = recipe.num_epochs * math.ceil(len(data.train_x) / recipe.batch_size)
+    num_steps = num_gradient_steps(recipe, len(data.train_x))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: one_cycle((step + 0.5) / num_steps))
     network.train()
     with torch.random.fork_rng(devices=[]):
@@ -123,6 +124,11 @@ def train(
                 schedule.step()
     network.eval()
     return time.perf_counter() - start
+
+
+def num_gradient_steps(recipe: Recipe, num_images: int) -> int:
+    """Of a training by the recipe."""
+    return recipe.num_epochs * math.ceil(num_images / recipe.batch_size)
 
 
 def one_cycle(share: float) -> float:
@@ -143,6 +149,35 @@ def augmented(x: Tensor, shift: int, black: Tensor, generator: torch.Generator) 
     columns = torch.where(mirrored, columns.flip(1), columns)
     images, channels = torch.arange(n)[:, None, None, None], torch.arange(c)[None, :, None, None]
     return padded[images, channels, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
+    """The training images of a problem, which come otherwise moved and mirrored each time.
+
+    Args:
+        data: of the problem.
+        recipe: says by how much images are moved.
+        generator: for the choice.
+    """
+
+    def __init__(self, data: Data, recipe: Recipe, generator: torch.Generator) -> None:
+        self.data, self.recipe, self.generator = data, recipe, generator
+
+    def __len__(self) -> int:
+        return len(self.data.train_x)
+
+    def __getitem__(self, rows: list[int]) -> tuple[Tensor, Tensor]:
+        x = augmented(self.data.train_x[rows], self.recipe.shift, self.data.black, self.generator)
+        return x, self.data.train_y[rows]
+
+
+def augmented_loader(data: Data, recipe: Recipe, seed: int, batch_size: int) -> DataLoader[tuple[Tensor, Tensor]]:
+    """Batches of what the networks are trained on: all images once a pass, in a random order, moved and mirrored anew."""
+    generator = torch.Generator().manual_seed(seed)
+    images = AugmentedImages(data, recipe, generator)
+    sampler = BatchSampler(RandomSampler(images, generator=generator), batch_size, drop_last=False)
+    # Images are moved a batch at a time; the loader has no batches of its own to make.
+    return DataLoader(images, sampler=sampler, batch_size=None, generator=generator)
 
 
 @torch.no_grad()

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
 from torch import Tensor
 from torch.utils.data import DataLoader
+
+from gwi.interop import as_array
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Batches:
         """Every row once."""
         if isinstance(self.rows, DataLoader):
             for rows, labels in self.rows:
-                yield torch.as_tensor(rows), torch.from_numpy(indices(labels, self.classes))
+                yield torch.from_numpy(checked_shapes(as_array(rows))), torch.from_numpy(indices(labels, self.classes))
             return
         assert self.labels is not None
         for start in range(0, len(self.rows), batch_size):
@@ -49,7 +52,13 @@ class Batches:
 
     def num_batches(self, batch_size: int) -> int:
         """In one pass."""
-        return len(self.rows) if isinstance(self.rows, DataLoader) else -(-len(self.rows) // batch_size)
+        if not isinstance(self.rows, DataLoader):
+            return -(-len(self.rows) // batch_size)
+        try:
+            return len(self.rows)
+        except TypeError:
+            # An iterable data set does not know its length.
+            return sum(1 for _ in self.rows)
 
     def sample(self, count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, int]:
         """At most `count` rows with their classes, each as likely as any other, from one pass; and how many rows there are."""
@@ -64,13 +73,49 @@ class Batches:
         return held[0], held[1], reservoir.num_seen
 
 
+def checked_shapes(X: Any) -> NDArray[Any]:
+    """Rows with more axes than one, finite: float32 unless they are float64."""
+    rows = np.asarray(X)
+    if rows.ndim < 2 or len(rows) == 0:
+        raise ValueError(
+            f"Rows must have at least two axes, the first of them for rows, and there must be some; got {rows.shape}."
+        )
+    if rows.dtype not in (np.float32, np.float64):
+        rows = rows.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise ValueError("Rows must be finite; some values are NaN or infinite: impute or drop them.")
+    return rows
+
+
+def labels_and_shape(loader: DataLoader[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """The labels that a loader gives, each at least once, and the shape of its rows."""
+    found, shape = [], ()
+    for rows, labels in loader:
+        found.append(np.unique(as_array(labels)))
+        shape = tuple(rows.shape[1:])
+    if not found:
+        raise ValueError("The loader is empty; a fit needs rows of at least two classes.")
+    return np.concatenate(found), shape
+
+
+def validation_arrays(validation: Any) -> tuple[Any, Any]:
+    """Rows and labels of a pair, or all that a loader gives."""
+    if not isinstance(validation, DataLoader):
+        rows, labels = validation
+        return as_array(rows), labels
+    parts = [(as_array(rows), as_array(labels)) for rows, labels in validation]
+    if not parts:
+        raise ValueError("The validation loader is empty; means need rows to be judged on.")
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([labels for _, labels in parts])
+
+
 def indices(labels: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
     """The place of each label among the classes.
 
     Raises:
         ValueError: for a label that is none of them.
     """
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    values = column_or_1d(as_array(labels))
     found = np.searchsorted(classes, values).clip(0, len(classes) - 1)
     if not (unknown := classes[found] == values).all():
         raise ValueError(f"The label {values[~unknown][0]!r} is none of the {len(classes)} classes of the fit.")

@@ -264,7 +264,7 @@ def matching_sums(task: Task, prior: PriorFit, z: Float[Tensor, "M D"]) -> RowSu
         return task.stream.sums(prior.kernel, z, targets=False)
     rows = torch.randperm(len(task.x), generator=torch.Generator().manual_seed(0))[:MATCHING_ROWS].to(task.x.device)
     sums = row_sums(prior.kernel, z, task.x[rows], noise_variance=1 / task.weight[rows])
-    return replace(sums, num_rows=len(task.x), gram=sums.gram * (len(task.x) / len(rows)))
+    return replace(sums, num_rows=task.num_rows, gram=sums.gram * (task.num_rows / len(rows)))
 
 
 def choose_noise(

@@ -27,7 +27,7 @@ from gwi.kernels import SparsePosteriorKernel, default_kernel
 from gwi.learners import Task, Trained
 from gwi.likelihoods import RobustMaxLikelihood
 from gwi.linalg import cholesky
-from gwi.logits import dirichlet_targets, indicators, rescaled, stacking_weights, standardised_indicators
+from gwi.logits import dirichlet_targets, indicators, require_outputs, rescaled, stacking_weights, standardised_indicators
 from gwi.means import ModuleMean
 from gwi.measures import kernel_matrix
 from gwi.prior import PriorFit, fit_prior
@@ -39,8 +39,8 @@ from gwi.sums import row_sums
 PAPER_FACTORS = (0.5, 0.75, 1.0)
 # Gradient steps of joint training, about, and epochs of the preset.
 JOINT_STEPS, PAPER_EPOCHS = 3000, 100
-# N_B and N_S of the preset.
-PAPER_BATCH, PAPER_COMPARISON = 1000, 100
+# N_B of joint training and of the preset, and N_S of the preset.
+JOINT_BATCH, PAPER_BATCH, PAPER_COMPARISON = 128, 1000, 100
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class JointOptions:
     paper: bool = False
 
 
-def default_epochs(num_batches: int, paper: bool) -> int:
+def default_epochs(training: Batches, batch_size: int, paper: bool) -> int:
     """Passes over the rows where their number is not given."""
-    return PAPER_EPOCHS if paper else max(2, JOINT_STEPS // num_batches)
+    return PAPER_EPOCHS if paper else max(2, JOINT_STEPS // training.num_batches(batch_size))
 
 
 def joint_model(
@@ -88,6 +88,9 @@ def joint_model(
     scales = row_scales(flat, np.ones(len(flat)), num_classes, shape)
     embedding = StandardRows(scales, shape)
     x, y = embedding(sample.to(device)), indicators(label.numpy(), num_classes, device)
+    mean = ModuleMean(copy.deepcopy(network).to(device, options.network_dtype)).requires_grad_(True)
+    with torch.no_grad():
+        require_outputs(mean.eval()(sample[:2].to(device)), num_classes)
     count = SPARSE_INDUCING if options.num_inducing == "auto" else options.num_inducing
     z = x[torch.randperm(len(x), generator=generator)[: min(count, len(x))].to(device)]
     options.report("prior", 0.0)
@@ -95,7 +98,8 @@ def joint_model(
     prior.kernel.requires_grad_(False)
     weight = joint.divergence_weight
     noise = prior.noise_variance
-    s = paper_initial_covariance(prior.kernel, z, x[:PAPER_BATCH], noise, num_rows)
+    first = x[torch.randperm(len(x), generator=generator)[:PAPER_BATCH].to(device)]
+    s = paper_initial_covariance(prior.kernel, z, first, noise, num_rows)
     if not joint.paper:
         # The softmax's curvature where nothing is known plays the part of 1/σ².
         noise = num_classes**2 / (num_classes - 1)
@@ -109,7 +113,6 @@ def joint_model(
     likelihood = SoftmaxLikelihood(num_classes) if joint.epsilon is None else RobustMaxLikelihood(num_classes, joint.epsilon)
     lower = cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor
     factor = cholesky(s, name="S").factor.expand(num_classes, -1, -1).clone().requires_grad_(True)
-    mean = ModuleMean(copy.deepcopy(network).to(device, options.network_dtype)).requires_grad_(True)
     posterior = JointPosterior(mean, prior.kernel, z, lower, factor)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:

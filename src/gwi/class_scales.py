@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -87,6 +88,20 @@ class Judgement:
         return float(-(self.weight * chosen).mean())
 
 
+def checked_tempering(tempering: Any) -> float | TemperingName | None:
+    """The choice, a factor as a float.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    if tempering is None or (isinstance(tempering, str) and tempering in get_args(TemperingName)):
+        return cast("TemperingName | None", tempering)
+    # A factor of zero leaves the mean alone.
+    if not isinstance(tempering, Real) or isinstance(tempering, bool) or not 0 <= float(tempering) < math.inf:
+        raise ValueError(f'tempering is "auto", "per-class", a factor of at least zero, or None; got {tempering!r}.')
+    return float(tempering)
+
+
 def choose_scales(judgement: Judgement, tempering: float | TemperingName | None) -> tuple[float, Array, float]:
     """The scale of the logits, α of each class, and γ, by the likelihood of unseen rows and weak hyper-priors.
 
@@ -94,7 +109,7 @@ def choose_scales(judgement: Judgement, tempering: float | TemperingName | None)
     """
     num_classes = len(judgement.mean)
     several = judgement.disagreement is not None
-    fixed = tempering if isinstance(tempering, int | float) else 1.0 if tempering is None else None
+    fixed = 1.0 if tempering is None else None if isinstance(tempering, str) else float(tempering)
     # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
     free = {"scale": fixed is None and judgement.epsilon is None, "alpha": fixed is None, "gamma": several}
 

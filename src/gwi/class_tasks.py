@@ -23,10 +23,9 @@ from gwi.class_model import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.features import NetworkFeatures
 from gwi.fitting import mean_basis_size
 from gwi.inducing import Method, choose_inducing_points
-from gwi.interop import as_array
 from gwi.kernels import FeatureKernel, default_kernel
 from gwi.learners import Task, Trained
-from gwi.logits import indicators, plan_logits, standardised_indicators
+from gwi.logits import indicators, plan_logits, require_outputs, standardised_indicators
 from gwi.means import FirstColumns, ModuleMean
 from gwi.prior import PriorFit
 from gwi.progress import Report
@@ -124,8 +123,10 @@ def stacked_logits(
     classes: NDArray[Any],
     means: Sequence[Any] | Literal["auto"],
     options: ClassOptions,
+    *,
+    freeze: bool,
 ) -> Prepared:
-    """Means of a table, each judged by folds or by validation rows, stacked."""
+    """Means of a table, each judged by folds or by validation rows, stacked; modules among them are trained unless `freeze`."""
     num_classes, generator = len(classes), options.generator
     scales = row_scales(X, weight, num_classes, X.shape[1:])
     x, y = scales.rows(X, options.device), indicators(labels, num_classes, options.device)
@@ -138,7 +139,7 @@ def stacked_logits(
         task = replace(task, x_judge=scales.rows(validation[0], options.device))
         y_judge = indicators(validation[1], num_classes, options.device)
         judge_weight = torch.ones_like(y_judge[0])
-    return stacked_task(task, y_judge, judge_weight, means, options)
+    return stacked_task(task, y_judge, judge_weight, means, options, freeze=freeze)
 
 
 def stacked_task(
@@ -148,7 +149,7 @@ def stacked_task(
     means: Sequence[Any] | Literal["auto"],
     options: ClassOptions,
     *,
-    freeze: bool = True,
+    freeze: bool,
 ) -> Prepared:
     """Prior, Z and means for the rows of a task, stacked; modules among them are trained unless `freeze`."""
     task = replace(task, n_jobs=options.n_jobs)
@@ -200,31 +201,6 @@ def streamed_logits(
     return replace(judged, note="; ".join(filter(None, (judged.note, found.note))))
 
 
-def labels_and_shape(loader: DataLoader[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """The labels that a loader gives, each at least once, and the shape of its rows."""
-    found, shape = [], ()
-    for rows, labels in loader:
-        found.append(np.unique(as_array(labels)))
-        shape = tuple(rows.shape[1:])
-    if not found:
-        raise ValueError("The loader is empty; a fit needs rows of at least two classes.")
-    return np.concatenate(found), shape
-
-
-def checked_shapes(X: Any) -> NDArray[Any]:
-    """Rows with more axes than one, finite: float32 unless they are float64."""
-    rows = np.asarray(X)
-    if rows.ndim < 2 or len(rows) == 0:
-        raise ValueError(
-            f"Rows must have at least two axes, the first of them for rows, and there must be some; got {rows.shape}."
-        )
-    if rows.dtype not in (np.float32, np.float64):
-        rows = rows.astype(np.float32)
-    if not np.isfinite(rows).all():
-        raise ValueError("Rows must be finite; some values are NaN or infinite: impute or drop them.")
-    return rows
-
-
 def split_batches(training: Batches, share: float, generator: torch.Generator) -> tuple[Batches, Batches]:
     """Rows to learn from, and a share of them set apart, of each class the same."""
     rows, labels = training.rows, training.labels
@@ -258,17 +234,17 @@ def frozen_logits(
         features.to(options.device).fit(sample.to(options.device))
         embedding, capacity, mean = LogitsAndFeatures(features, shape), MOST_ROWS, FirstColumns(num_classes)
         note = f"features of the network before {features.watched}" if features.layer == "auto" else ""
-    x, label, _ = embedded(training, embedding, capacity, options)
+    x, label, num_rows = embedded(training, embedding, capacity, options)
     x_judge, judge_label, _ = embedded(validation, embedding, 10**9, options)
     if features is not None:
-        kernel = feature_kernel(options.kernel, x, num_classes)
+        kernel = feature_kernel(options.kernel, x, num_classes, generator)
     y, y_judge = (indicators(part.numpy(), num_classes, options.device) for part in (label, judge_label))
     scales = Scales(np.zeros(x.shape[1]), np.ones(x.shape[1]), np.zeros(num_classes), np.ones(num_classes))
     task = Task(x, y, torch.ones_like(y[0]), None, x_judge, generator, scales, options.network_dtype, training.classes)
+    task = replace(task, num_seen=num_rows)
     with torch.no_grad():
         judged = torch.cat([mean(rows) for rows in x_judge.split(CHUNK_SIZE)], dim=1)
-    if judged.shape[0] != num_classes:
-        raise ValueError(f"The network gives {judged.shape[0]} outputs a row; there are {num_classes} classes.")
+    require_outputs(judged, num_classes)
     z = feature_inducing_points(x, kernel, num_classes if features is not None else 0, options)
     if features is None:
         prior, z = choose_prior(replace(task, y=standardised_indicators(y, task.weight)), kernel, "auto", z)
@@ -295,7 +271,7 @@ def feature_map(network: nn.Module, shape: tuple[int, ...], options: ClassOption
     return None
 
 
-def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: int) -> Kernel:
+def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: int, generator: torch.Generator) -> Kernel:
     """k on the columns of features, behind those of the logits; its length-scale is the median distance unless it is given."""
     columns = torch.arange(num_outputs, x.shape[1], device=x.device)
     if isinstance(kernel, FeatureKernel):
@@ -304,7 +280,8 @@ def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: i
             raise ValueError("The base kernel of a FeatureKernel for a frozen network takes all features; leave active_dims out.")
         found = found if hasattr(found, "outputscale") else ScaleKernel(found).double().to(x.device)
     else:
-        sample = x[:1000, num_outputs:]
+        # At random: rows may be in the order of their classes.
+        sample = x[torch.randperm(len(x), generator=generator)[:1000].to(x.device), num_outputs:]
         distance = float(torch.nn.functional.pdist(sample).median()) if len(sample) > 1 else 1.0
         found = default_kernel(x.shape[1] - num_outputs, lengthscale=distance if distance > 0 else 1.0, ard=False).to(x.device)
     found.active_dims = columns

@@ -14,29 +14,20 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import DataLoader
 
-from gwi.batches import Batches, indices
+from gwi.batches import Batches, checked_shapes, indices, labels_and_shape, validation_arrays
 from gwi.calibration import CovarianceName
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import assemble_classes
-from gwi.class_joint import JointOptions, default_epochs, joint_model, paper_model
+from gwi.class_joint import JOINT_BATCH, PAPER_BATCH, JointOptions, default_epochs, joint_model, paper_model
 from gwi.class_model import ClassDecomposition, ClassSummary
-from gwi.class_scales import TemperingName
-from gwi.class_tasks import (
-    ClassOptions,
-    Prepared,
-    checked_shapes,
-    frozen_logits,
-    labels_and_shape,
-    split_batches,
-    stacked_logits,
-    streamed_logits,
-)
+from gwi.class_scales import TemperingName, checked_tempering
+from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits
 from gwi.classification_metrics import entropy
 from gwi.files import to_bytes, write_atomically
 from gwi.inducing import Method
@@ -56,15 +47,15 @@ VALIDATION_SHARE = 0.1
 class GWIClassifier(ClassifierMixin, BaseEstimator):
     """Classification with honest probabilities: any mean, one sparse-GP covariance a class, scales judged on unseen rows.
 
-    Rows may be arrays, data frames or tensors, tensors in, tensors out. With a torch module as mean they may have any shape, such
-    as images. `fit` also takes a ``DataLoader`` of (rows, labels), and of tables a Parquet file, a folder of them or a
-    ``pyarrow.dataset``, of any size, alone or under ``torchrun`` with other processes.
+    Rows may be arrays, data frames or tensors; tensors in, tensors out, but for labels, which are always an array. With a torch
+    module as mean rows may have any shape, such as images. `fit` also takes a ``DataLoader`` of (rows, labels), and of tables a
+    Parquet file, a folder of them or a ``pyarrow.dataset``, of any size, alone or under ``torchrun`` with other processes.
 
     Args:
         mean: ``"auto"`` stacks several; ``"svgp"``, ``"network"``, ``"linear"``, a module with one logit a class, a scikit-learn
             classifier, a callable from rows to logits, or a list of these. A module is trained jointly with its covariance by the
-            generalized loss.
-        freeze_mean: take a module as it is; `fit` then needs ``validation``.
+            generalized loss, in a list by the cross-entropy.
+        freeze_mean: take modules as they are; `fit` then needs ``validation``.
         correct_mean: let validation rows add a kernel mean to a frozen module's logits where that helps; False: a scale only.
         likelihood: ``"softmax"``, integrated without sampling, or ``"robust-max"``.
         epsilon: ε of robust-max, the share of labels taken to be wrong.
@@ -80,7 +71,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             ``"per-class"`` a factor for each class; a factor, or None for neither.
         preset: ``"paper"``: the mean, a module, trained by the paper's protocol with robust-max.
         max_epochs: of joint training and of the preset.
-        batch_size: of joint training and of the preset.
+        batch_size: of joint training and of the preset, 128 and 1,000 unless given; a loader has its own.
         learning_rate: of joint training and of the preset.
         device: where tensors live.
         dtype: ``"float32"`` or ``"float64"``, in which networks are trained; all else is in float64.
@@ -114,7 +105,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         tempering: float | TemperingName | None = "auto",
         preset: Literal["paper"] | None = None,
         max_epochs: int | None = None,
-        batch_size: int = 128,
+        batch_size: int | None = None,
         learning_rate: float = 1e-3,
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
@@ -200,8 +191,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
     def _check_options(self) -> None:
         require_choice("likelihood", self.likelihood, LikelihoodName)
         require_choice("covariance", self.covariance, CovarianceName)
-        if isinstance(self.tempering, str) and self.tempering not in ("auto", "per-class"):
-            raise ValueError(f'tempering is "auto", "per-class", a factor, or None; got {self.tempering!r}.')
+        checked_tempering(self.tempering)
         if self.preset not in (None, "paper") or (self.preset == "paper" and not isinstance(self.mean, nn.Module)):
             raise ValueError(f'preset is None, or "paper" with a torch module as mean; got {self.preset!r} with {self.mean!r}.')
 
@@ -236,14 +226,17 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             self._require_classes()
         judge = None
         if validation is not None:
-            x_new = check_array(as_array(validation[0]), dtype=np.float64)
+            x_new, y_new = validation_arrays(validation)
+            x_new = check_array(x_new, dtype=np.float64)
             if x_new.shape[1] != X.shape[1]:
                 raise ValueError(f"validation needs {X.shape[1]} columns, like the training rows; got {x_new.shape[1]}.")
-            judge = x_new, indices(validation[1], self.classes_)
+            judge = x_new, indices(y_new, self.classes_)
         elif len(X) < MERGED_ROWS:
             X, column, weight = merge_equal_rows(X, labels[:, None].astype(np.float64), weight)
             labels = column[:, 0].astype(np.int64)
-        self._assemble(stacked_logits(X, labels, weight, judge, self.classes_, self._chosen(), options), options)
+        means = self._chosen()
+        prepared = stacked_logits(X, labels, weight, judge, self.classes_, means, options, freeze=self.freeze_mean)
+        self._assemble(prepared, options)
 
     def _chosen(self) -> Any:
         return self.mean if isinstance(self.mean, str) and self.mean == "auto" else listed(self.mean)
@@ -255,7 +248,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             prepared.embedding,
             covariance=self.covariance,
             divergence_weight=self.divergence_weight,
-            tempering=self.tempering,
+            tempering=checked_tempering(self.tempering),
             epsilon=self._epsilon,
             note=prepared.note,
         )
@@ -279,12 +272,12 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             self._assemble(frozen_logits(network, training, judge, shape, options), options)
             return
         paper = self.preset == "paper"
-        batch_size = 1000 if paper else self.batch_size
+        batch_size = self.batch_size or (PAPER_BATCH if paper else JOINT_BATCH)
         joint = JointOptions(
             epsilon=self.epsilon if paper else self._epsilon,
             divergence_weight=1.0 if paper else self.divergence_weight,
-            tempering="per-class" if paper else self.tempering,
-            num_epochs=self.max_epochs or default_epochs(training.num_batches(batch_size), paper),
+            tempering="per-class" if paper else checked_tempering(self.tempering),
+            num_epochs=self.max_epochs or default_epochs(training, batch_size, paper),
             batch_size=batch_size,
             learning_rate=self.learning_rate,
         )
@@ -308,7 +301,9 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = int(np.prod(shape))
             return Batches(X, None, self.classes_), shape
         rows = self._shaped_rows(X, reset=True)
-        labels = np.asarray(as_array(y))
+        if y is None:
+            raise ValueError("A fit requires y to be passed, but the target y is None: pass a label for each row, or a loader.")
+        labels = column_or_1d(as_array(y), warn=True)
         if len(labels) != len(rows):
             raise ValueError(f"There must be as many labels as rows; got {len(labels)} labels and {len(rows)} rows.")
         self.n_features_in_ = int(np.prod(rows.shape[1:]))

@@ -229,6 +229,11 @@ def plain_classifier(estimator: Any, classes: Array, floor: float = PROBABILITY_
     return PlainClassifier(*found, _columns(logits.classes, estimator.classes_), floor)
 
 
+def logits_of_one_class(label: Any, classes: Array, floor: float = PROBABILITY_FLOOR) -> NDArray[np.float64]:
+    """Logits (J,) from rows that all have one label: what `ClassifierLogits` gives around a classifier that saw nothing else."""
+    return _from_probabilities(np.ones((1, 1)), _columns(classes, np.asarray([label])), floor)[0]
+
+
 def _columns(classes: Array, seen: Array) -> NDArray[np.int64]:
     """The place of each class among those seen, −1 where it is not among them."""
     labels, place = classes.tolist(), {label: i for i, label in enumerate(np.asarray(seen).tolist())}

@@ -55,6 +55,7 @@ class Task:
         report: called with the name of a stage and the share of it that is done.
         stream: all training rows, where x is only a sample of them.
         n_jobs: of joblib, for fits that are independent of each other.
+        num_seen: N where x is a sample that stands for all training rows; None when x are all, or there is a stream.
     """
 
     x: Float[Tensor, "N D"]
@@ -69,10 +70,13 @@ class Task:
     report: Report = silent
     stream: Stream | None = None
     n_jobs: int | None = None
+    num_seen: int | None = None
 
     @property
     def num_rows(self) -> int:
         """N, of all training rows."""
+        if self.num_seen is not None:
+            return self.num_seen
         return len(self.x) if self.stream is None else self.stream.num_rows
 
     @property
@@ -139,7 +143,8 @@ def fold_sums(
         return task.stream.sums(kernel, inducing_points, targets).weighted(float(noise_variance)), []
     targets = task.y if targets is None else targets
     assert isinstance(targets, Tensor)
-    noise = noise_variance / task.weight
+    # Each row of a sample stands for several.
+    noise = noise_variance / (task.weight * (task.num_rows / len(task.x)))
     if task.fold is None:
         return row_sums(kernel, inducing_points, task.x, targets, noise_variance=noise), []
     parts = [

@@ -102,10 +102,11 @@ def kernel_logits(
         targets, noise, kernel = coding(task, prior)
         level = targets.mean()
         mean, judged = kernel_means(kernel, inducing_points, task, targets - level, noise)
-        scale, nll = best_scale(judged, y_judge, judge_weight)
+        scale, _ = best_scale(judged, y_judge, judge_weight)
         # In units in which a scale of one is best, the shares of classes are what a softmax far away should give.
         offset = (log_rates - log_rates.mean()) / max(scale, 1e-6)
-        tried.append((nll, SumMean([mean, ConstantMean(offset)]), judged + offset[:, None]))
+        whole = judged + offset[:, None]
+        tried.append((best_scale(whole, y_judge, judge_weight)[1], SumMean([mean, ConstantMean(offset)]), whole))
     _, best, judged = min(tried, key=lambda found: found[0])
     return Trained(name, best, judged, time.perf_counter() - start)
 
@@ -178,6 +179,8 @@ def learn_logits(
             return estimator_learner(LogisticRegression(max_iter=500), task, name=name, standardised=True)
         return kernel_logits(prior, basis, task, y_judge, judge_weight)
     if isinstance(item, nn.Module) and not freeze:
+        with torch.no_grad():
+            require_outputs(ModuleMean(copy.deepcopy(item).eval())(task.x[:2]), len(task.y))
         return module_learner(item, task, num_epochs=30, name=name)
     if isinstance(item, nn.Module):
         return _frozen(OriginalRowsMean(ModuleMean(copy.deepcopy(item).eval()), task.scales), "a frozen network", task, name)
@@ -208,6 +211,12 @@ def _frozen(mean: nn.Module, what: str, task: Task, name: str) -> Trained:
             f"{what[0].upper()}{what[1:]} gives {trained.judged.shape[0]} outputs a row; there are {len(task.y)} classes."
         )
     return trained
+
+
+def require_outputs(logits: Float[Tensor, "K N"], num_classes: int) -> None:
+    """Refuse a network that has not one output a class."""
+    if logits.shape[0] != num_classes:
+        raise ValueError(f"The network gives {logits.shape[0]} outputs a row; there are {num_classes} classes.")
 
 
 def _network_size(num_rows: int) -> dict[str, Any]:

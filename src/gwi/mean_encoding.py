@@ -154,6 +154,10 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
         )
     module = copy.deepcopy(r.modules.pop(0))
     state = {key: r.tensors[ref] for key, ref in node["state"].items()}
+    precisions = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
+    if len(precisions) == 1:
+        # Numbers would else be rounded to the precision of the module that was passed.
+        module = module.to(precisions.pop())
     try:
         module.load_state_dict(state, strict=True)
     except RuntimeError as error:

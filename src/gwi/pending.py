@@ -18,9 +18,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
-from gwi.classifiers import ClassifierLogits, plain_classifier
+from gwi.classifiers import ClassifierLogits, logits_of_one_class, plain_classifier
 from gwi.learners import Task, Trained, at_rows
-from gwi.means import FixedMean, JoinedMean
+from gwi.means import ConstantMean, FixedMean, JoinedMean
 from gwi.predictors import plain_predictor
 from gwi.scaling import OriginalRowsMean, Scales
 
@@ -104,6 +104,10 @@ def _fit_estimator(
     classes: NDArray[Any] | None,
 ) -> tuple[nn.Module, float]:
     start = time.perf_counter()
+    learned = target if rows is None else target[rows]
+    if classes is not None and (learned == learned[0]).all():
+        # The others of a rare class are in the fold that is left out, and many classifiers refuse a single class.
+        return ConstantMean(torch.from_numpy(logits_of_one_class(learned[0], classes))), time.perf_counter() - start
     model = clone(estimator)
     if seed is not None:
         model.set_params(random_state=seed)
