@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from gwi.batches import Batches, Reservoir
 from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
+from gwi.chunks import RowSource
 from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
 from gwi.class_model import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.features import NetworkFeatures
@@ -31,7 +32,6 @@ from gwi.means import FirstColumns, ModuleMean
 from gwi.prior import PriorFit
 from gwi.progress import Report
 from gwi.scaling import Array, OriginalRowsMean, Scales
-from gwi.sources import RowSource
 from gwi.stream_tasks import stream_task
 
 NUM_FOLDS = 5

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from gwi.batches import Batches, indices
 from gwi.calibration import CovarianceName
+from gwi.chunks import RowSource
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import assemble_classes
 from gwi.class_joint import JointOptions, default_epochs, joint_model, paper_model
@@ -46,7 +47,7 @@ from gwi.progress import Report, progress
 from gwi.ranks import Ranks
 from gwi.scaling import Array, merge_equal_rows
 from gwi.selection import FEW_ROWS
-from gwi.sources import RowSource, as_source, is_source
+from gwi.sources import as_source, is_source
 from gwi.stream_tasks import in_memory
 
 LikelihoodName = Literal["softmax", "robust-max"]

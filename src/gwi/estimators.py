@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from gwi.calibration import CovarianceName, NoiseName, row_kernel
+from gwi.chunks import RowSource
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
 from gwi.findings import GWIWarning, severe_messages
@@ -38,7 +39,7 @@ from gwi.ranks import Ranks
 from gwi.regression_tasks import array_task, chosen_means, given_points
 from gwi.scaling import Array, merge_equal_rows
 from gwi.selection import FEW_ROWS
-from gwi.sources import RowSource, as_source, is_source
+from gwi.sources import as_source, is_source
 from gwi.stream_tasks import in_memory, stream_task
 from gwi.tempering import conformal_quantile
 

@@ -13,13 +13,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gwi.chunks import Chunk, RowSource
 from gwi.learners import Task
 from gwi.progress import Report, silent
 from gwi.ranks import Ranks
 from gwi.scaling import Array, Scales
 from gwi.sketches import NUM_JUDGES, Moments, Sample, Sketch, sketch
 from gwi.snapshots import Snapshots
-from gwi.sources import Chunk, RowSource, as_source, in_order, is_source, shares_of
+from gwi.sources import as_source, in_order, is_source, shares_of
 from gwi.streams import Stream
 
 # Numbers that are read into memory without a thought: 80 MB.

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi.arrow_sources import ArrowSource
+from gwi.chunks import Chunk
 from gwi.columns import Columns
 from gwi.ranks import Ranks
 from gwi.sketches import priorities
-from gwi.sources import ArrowSource, Chunk
 from gwi.stream_tasks import FEW_NUMBERS
 from gwi.tables import DECIMAL, Source, Table, UserError, open_table, parquet_files, read_parts
 from gwi.tool import Choices, TaskName, Tool, all_scores, estimator_for, guess_task, judge, target_of

@@ -1,0 +1,157 @@
+"""Rows from Parquet files, folders of them and Arrow datasets, read row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gwi.chunks import CHUNK_SIZE, Chunk
+from gwi.scaling import Array
+
+# From an Arrow table and the numbers of its rows to features, targets, and the rows among them that have a target.
+Convert = Callable[[Any, NDArray[np.int64]], Chunk]
+
+
+class ArrowSource:
+    """A Parquet file, a folder of them, or a `pyarrow.dataset`; groups are row groups.
+
+    Args:
+        data: a path, several, or a dataset.
+        convert: from a table with `columns` to rows.
+        columns: to read.
+        features: names of the columns of x; None where they have none.
+    """
+
+    def __init__(self, data: Any, convert: Convert, columns: Sequence[str], features: tuple[str, ...] | None):
+        dataset = open_dataset(data)
+        self._convert, self._columns, self._features = convert, list(columns), features
+        self._parts = [part for fragment in dataset.get_fragments() for part in _row_groups(fragment)]
+        self._sizes = tuple(_num_rows(part) for part in self._parts)
+        self._starts = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
+        self._schema = dataset.schema
+
+    @property
+    def features(self) -> tuple[str, ...] | None:
+        """Names of the columns of x."""
+        return self._features
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Rows of each row group."""
+        return self._sizes
+
+    def tables(self, group: int, size: int = CHUNK_SIZE) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+        """Arrow tables of a group with the numbers of their rows."""
+        import pyarrow as pa
+
+        start = int(self._starts[group])
+        # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
+        batches = self._parts[group].to_batches(
+            schema=self._schema,
+            columns=self._columns,
+            batch_size=size,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
+            cache_metadata=False,
+        )
+        for batch in batches:
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch]), np.arange(start, start + batch.num_rows)
+                start += batch.num_rows
+
+    def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
+        """The rows of a group."""
+        for table, numbers in self.tables(group, size):
+            yield self._convert(table, numbers)
+
+
+def open_dataset(data: Any) -> Any:
+    """An Arrow dataset from a path, a folder, several paths, or itself.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    if isinstance(data, ds.Dataset):
+        return data
+    paths = [str(path) for path in data] if isinstance(data, list | tuple) else str(data)
+    try:
+        found = ds.dataset(paths, format="parquet")
+        if not any(True for _ in found.get_fragments()):
+            raise ValueError(f"{paths} holds no Parquet files.")
+        return found
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{paths} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+
+
+def _row_groups(fragment: Any) -> list[Any]:
+    return list(fragment.split_by_row_group()) if hasattr(fragment, "split_by_row_group") else [fragment]
+
+
+def _num_rows(part: Any) -> int:
+    groups = getattr(part, "row_groups", None)
+    return int(groups[0].num_rows) if groups else int(part.count_rows())
+
+
+def parquet_source(data: Any, target: str | Sequence[str], *, labels: bool = False) -> ArrowSource:
+    """A source from columns of numbers: those called `target` are the targets, all others features.
+
+    Args:
+        data: a path, a folder, or a dataset.
+        target: the column to predict, or several.
+        labels: whether the target is a label rather than a number.
+
+    Raises:
+        ValueError: when a column is missing or holds no numbers.
+    """
+    import pyarrow as pa
+
+    dataset = open_dataset(data)
+    schema = dataset.schema
+    targets = [target] if isinstance(target, str) else list(target)
+    for name in targets:
+        if name not in schema.names:
+            shown = ", ".join(map(repr, schema.names[:8]))
+            raise ValueError(f"There is no column {name!r} to predict; there are {shown}.")
+    features = tuple(name for name in schema.names if name not in targets)
+    if not features:
+        raise ValueError(f"There is no column to predict {', '.join(map(repr, targets))} from.")
+    for name in features if labels else schema.names:
+        kind = schema.field(name).type
+        if not (
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)
+        ):
+            raise ValueError(f"Column {name!r} holds {kind}, not numbers; leave it out, or use `gwi fit`, which encodes it.")
+
+    def convert(table: Any, numbers: NDArray[np.int64]) -> Chunk:
+        x = np.column_stack([finite_numbers(table, name, numbers) for name in features])
+        if labels:
+            return Chunk(x, table.column(targets[0]).to_numpy(zero_copy_only=False), numbers)
+        return Chunk(x, np.column_stack([finite_numbers(table, name, numbers) for name in targets]), numbers)
+
+    return ArrowSource(dataset, convert, [*features, *targets], features)
+
+
+def finite_numbers(table: Any, name: str, numbers: NDArray[np.int64]) -> Array:
+    """A column as finite numbers.
+
+    Raises:
+        ValueError: naming the first row where it is none.
+    """
+    import pyarrow as pa
+
+    column = table.column(name)
+    kind = pa.int8() if pa.types.is_boolean(column.type) else pa.float64()
+    values = np.asarray(column.cast(kind, safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        raise ValueError(
+            f"Row {numbers[wrong.argmax()] + 1}, column {name!r} is missing, NaN or infinite; impute or drop such rows first."
+        )
+    return values
