@@ -54,7 +54,7 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg", "text_files"},
-    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables", "ranks"},
+    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables", "ranks", "descriptions"},
     {
         "launching",
         "cells",

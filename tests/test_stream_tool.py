@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi import cli, stream_tasks, stream_tool
+from gwi.columns import Columns
 from gwi.launching import torchrun_arguments
-from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table
+from gwi.sources import fingerprint_of
+from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table, table_source
 from gwi.tables import UserError, open_table, read_table
 from gwi.tool import Choices, load_tool
 
@@ -85,6 +87,17 @@ def test_classes_of_a_large_table(folder, streaming):
     assert tool.task == "classification"
     assert tool.estimator.classes_.tolist() == ["high", "low"]
     assert tool.scores["accuracy"] > 0.75
+
+
+def test_a_snapshot_is_of_one_target_one_encoding_and_one_share(folder):
+    source = open_table(folder / "one.parquet")
+    sample = sampled_table(source, 0, count=200)
+    price, other = (Columns.fit(sample, "y", drop) for drop in ([], ["town"]))
+    rent = Columns.fit(sample, "x", ["y"])
+    choices = [(price, 0, 0.1), (other, 0, 0.1), (rent, 0, 0.1), (price, 1, 0.1), (price, 0, 0.2)]
+    found = [fingerprint_of(table_source(source, c, "regression", seed, share, "fit")) for c, seed, share in choices]
+    assert len(set(found)) == len(choices)
+    assert fingerprint_of(table_source(source, price, "regression", 0, 0.1, "fit")) == found[0]
 
 
 def test_large_text_is_converted_once(tmp_path, monkeypatch):

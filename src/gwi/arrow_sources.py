@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.chunks import CHUNK_SIZE, Chunk
+from gwi.descriptions import described
 from gwi.scaling import Array
+
+# The most bytes at the end of a file that are looked at to tell it from others.
+LARGEST_FOOTER = 1 << 26
 
 # From an Arrow table and the numbers of its rows to features, targets, and the rows among them that have a target.
 Convert = Callable[[Any, NDArray[np.int64]], Chunk]
@@ -23,10 +28,14 @@ class ArrowSource:
         convert: from a table with `columns` to rows.
         columns: to read.
         features: names of the columns of x; None where they have none.
+        conversion: tells `convert` from others, in plain lists, numbers and text.
     """
 
-    def __init__(self, data: Any, convert: Convert, columns: Sequence[str], features: tuple[str, ...] | None):
+    def __init__(
+        self, data: Any, convert: Convert, columns: Sequence[str], features: tuple[str, ...] | None, conversion: Any = None
+    ):
         dataset = open_dataset(data)
+        self._dataset, self._conversion = dataset, conversion
         self._convert, self._columns, self._features = convert, list(columns), features
         self._parts = [part for fragment in dataset.get_fragments() for part in _row_groups(fragment)]
         self._sizes = tuple(_num_rows(part) for part in self._parts)
@@ -42,6 +51,11 @@ class ArrowSource:
     def group_sizes(self) -> tuple[int, ...]:
         """Rows of each row group."""
         return self._sizes
+
+    @property
+    def fingerprint(self) -> Any:
+        """Size, time and footer of each file, the columns in their order, and what becomes of them."""
+        return [[_file_state(fragment) for fragment in self._dataset.get_fragments()], self._columns, self._conversion]
 
     def tables(self, group: int, size: int = CHUNK_SIZE) -> Iterator[tuple[Any, NDArray[np.int64]]]:
         """Arrow tables of a group with the numbers of their rows."""
@@ -94,6 +108,22 @@ def _row_groups(fragment: Any) -> list[Any]:
     return list(fragment.split_by_row_group()) if hasattr(fragment, "split_by_row_group") else [fragment]
 
 
+def _file_state(fragment: Any) -> Any:
+    """What changes with the content of a file; of rows in memory their number and the first of them."""
+    import pyarrow as pa
+
+    if not getattr(fragment, "path", None):
+        return [fragment.count_rows(), described(pa.Table.to_pydict(fragment.head(1000)))]
+    info = fragment.filesystem.get_file_info(fragment.path)
+    with fragment.filesystem.open_input_file(fragment.path) as file:
+        end = file.size()
+        file.seek(max(end - 8, 0))
+        # The last eight bytes of a Parquet file are the length of its footer and four letters.
+        length = int.from_bytes(file.read(4), "little") + 8 if end >= 8 else end
+        file.seek(max(end - min(length, LARGEST_FOOTER), 0))
+        return [info.size, info.mtime_ns, hashlib.sha256(file.read()).hexdigest()]
+
+
 def _num_rows(part: Any) -> int:
     groups = getattr(part, "row_groups", None)
     return int(groups[0].num_rows) if groups else int(part.count_rows())
@@ -135,7 +165,7 @@ def parquet_source(data: Any, target: str | Sequence[str], *, labels: bool = Fal
             return Chunk(x, table.column(targets[0]).to_numpy(zero_copy_only=False), numbers)
         return Chunk(x, np.column_stack([finite_numbers(table, name, numbers) for name in targets]), numbers)
 
-    return ArrowSource(dataset, convert, [*features, *targets], features)
+    return ArrowSource(dataset, convert, [*features, *targets], features, [list(features), targets, labels])
 
 
 def finite_numbers(table: Any, name: str, numbers: NDArray[np.int64]) -> Array:

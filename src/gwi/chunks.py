@@ -51,6 +51,7 @@ class RowSource(Protocol):
     Attributes:
         features: names of the columns of x; None where they have none.
         group_sizes: how many rows each group has.
+        fingerprint: tells these rows from others, without reading all of them where there are many.
     """
 
     @property
@@ -61,6 +62,11 @@ class RowSource(Protocol):
     @property
     def group_sizes(self) -> tuple[int, ...]:
         """How many rows each group has."""
+        ...
+
+    @property
+    def fingerprint(self) -> Any:
+        """Plain lists, numbers and text that are other ones where the rows are."""
         ...
 
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:

@@ -182,7 +182,7 @@ def streamed_logits(
     options: ClassOptions,
     freeze: bool,
     snapshots: Any = None,
-    description: str = "",
+    estimator: Any = None,
 ) -> Prepared:
     """Means of a table that is read some rows at a time, judged on rows set apart, stacked."""
     found = stream_task(
@@ -193,7 +193,7 @@ def streamed_logits(
         device=options.device,
         network_dtype=options.network_dtype,
         snapshots=snapshots,
-        description=description,
+        estimator=estimator,
         report=options.report,
     )
     judged = stacked_task(found.task, found.y_judge, torch.ones_like(found.y_judge[0]), means, options, freeze=freeze)

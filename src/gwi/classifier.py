@@ -187,7 +187,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             if sample_weight is not None or self.preset is not None:
                 raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
             means = self._chosen()
-            prepared = streamed_logits(source, validation, means, options, self.freeze_mean, snapshots, repr(self))
+            prepared = streamed_logits(source, validation, means, options, self.freeze_mean, snapshots, self)
             task = prepared.learned.task
             assert task.classes is not None
             self.classes_, self.n_features_in_ = task.classes, task.x.shape[1]

@@ -195,7 +195,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
                 device=self.device,
                 network_dtype=floating_dtype(self.dtype),
                 snapshots=snapshots,
-                description=repr(self),
+                estimator=self,
                 report=report,
             )
             self._one_target = len(prepared.y_judge) == 1 and not isinstance(y, list | tuple)

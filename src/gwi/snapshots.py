@@ -43,6 +43,17 @@ class Snapshots:
         text = json.dumps(description, sort_keys=True, default=str)
         return Snapshots(path, hashlib.sha256(text.encode()).hexdigest(), interval)
 
+    @staticmethod
+    def seed(folder: str | os.PathLike[str], drawn: int) -> int:
+        """The seed that is kept in a folder, for fits without one of their own; the one just drawn where there is none yet."""
+        path = Path(folder) / "seed.json"
+        try:
+            return int(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(drawn).encode())
+            return drawn
+
     def path(self, stage: str) -> Path | None:
         """Of a stage's file."""
         return None if self.folder is None else self.folder / f"{stage}.snapshot"

@@ -23,11 +23,14 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from gwi.arrow_sources import parquet_source as parquet_source
 from gwi.chunks import CHUNK_SIZE, RowSource
 from gwi.chunks import Chunk as Chunk
+from gwi.descriptions import described, digest
 from gwi.scaling import Array
 
 # Groups that are mixed when rows are shuffled, and rows of a group where the source has none of its own.
 MIXED = 4
 GROUP_SIZE = 1 << 16
+# Rows of a loader by which it is told from another.
+NUM_COMPARED = 256
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,11 @@ class ArraySource:
         """All of one size but the last."""
         return _even_groups(len(self.x), self.group_size)
 
+    @property
+    def fingerprint(self) -> Any:
+        """A hash of all rows."""
+        return [self.group_size, described(np.asarray(self.x)), described(np.asarray(self.y))]
+
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group."""
         stop = min((group + 1) * self.group_size, len(self.x))
@@ -79,7 +87,11 @@ class LoaderSource:
         if self._has_places:
             self._sizes = _even_groups(len(loader.dataset), GROUP_SIZE)  # type: ignore[arg-type]
         else:
-            self._sizes = (sum(len(rows) for rows, _ in loader),)
+            self._first, count = "", 0
+            for rows, targets in loader:
+                self._first = self._first or digest(described([rows, targets]))
+                count += len(rows)
+            self._sizes = (count,)
 
     @property
     def features(self) -> None:
@@ -90,6 +102,15 @@ class LoaderSource:
     def group_sizes(self) -> tuple[int, ...]:
         """Runs of places; a loader that decides its own order is one group."""
         return self._sizes
+
+    @property
+    def fingerprint(self) -> Any:
+        """A hash of some rows at even distances; of a loader that decides its own order of the first batch."""
+        if not self._has_places:
+            return [self._sizes, self._first]
+        dataset: Any = self._loader.dataset
+        places = np.unique(np.linspace(0, len(dataset) - 1, NUM_COMPARED).astype(np.int64)) if len(dataset) else []
+        return [self._sizes, digest([described(dataset[int(place)]) for place in places])]
 
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group, one batch of the loader at a time."""
@@ -154,6 +175,15 @@ def as_source(data: Any, target: Any, *, labels: bool = False) -> RowSource:
     if isinstance(data, str | os.PathLike) and not Path(data).exists():
         raise FileNotFoundError(f"{data} does not exist.")
     return parquet_source(data, target, labels=labels)
+
+
+def fingerprint_of(source: RowSource) -> str:
+    """One word that tells the rows of a source from others; a user's own source that says nothing is told by a few rows."""
+    own = getattr(source, "fingerprint", None)
+    if own is None:
+        first = next(iter(source.read(0)), None) if source.group_sizes else None
+        own = None if first is None else described([first.x, first.y])
+    return digest([own, source.group_sizes, source.features])
 
 
 def seed_of(*parts: int) -> int:

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gwi.chunks import Chunk, RowSource
+from gwi.descriptions import described, estimator_description
+from gwi.interop import as_array
 from gwi.learners import Task
 from gwi.progress import Report, silent
 from gwi.ranks import Ranks
 from gwi.scaling import Array, Scales
 from gwi.sketches import NUM_JUDGES, Moments, Sample, Sketch, sketch
 from gwi.snapshots import Snapshots
-from gwi.sources import as_source, in_order, is_source, shares_of
+from gwi.sources import as_source, fingerprint_of, in_order, is_source, shares_of
 from gwi.streams import Stream
 
 # Numbers that are read into memory without a thought: 80 MB.
@@ -61,7 +63,7 @@ def stream_task(
     device: torch.device | str = "cpu",
     network_dtype: torch.dtype = torch.float32,
     snapshots: str | os.PathLike[str] | None = None,
-    description: Any = None,
+    estimator: Any = None,
     report: Report = silent,
     shares: Sequence[Sequence[int]] | None = None,
 ) -> StreamTask:
@@ -75,14 +77,25 @@ def stream_task(
         device: where tensors go.
         network_dtype: of networks that we train.
         snapshots: the folder of snapshots; None for none.
-        description: of all that the fit depends on besides rows and seed.
+        estimator: whose parameters tell this fit from others; without a `random_state` the seed is kept with the snapshots.
         report: of progress.
         shares: the groups of each process; even ones unless given.
     """
     ranks = Ranks.current()
-    seed = ranks.from_first(lambda: int(torch.randint(2**62, (1,), generator=generator)))
+
+    def chosen_seed() -> int:
+        drawn = int(torch.randint(2**62, (1,), generator=generator))
+        is_chosen = getattr(estimator, "random_state", 0) is not None
+        return drawn if snapshots is None or is_chosen else Snapshots.seed(snapshots, drawn)
+
+    seed = ranks.from_first(chosen_seed)
     generator.manual_seed(seed)
-    kept = Snapshots.of(snapshots, [source.group_sizes, source.features, labels, seed, description, validation is not None])
+    kept = Snapshots()
+    if snapshots is not None:
+        description = None if estimator is None else estimator_description(estimator)
+        rows_that_judge = None if validation is None else _validation_description(validation, labels)
+        key = ranks.from_first(lambda: [fingerprint_of(source), labels, seed, description, rows_that_judge])
+        kept = Snapshots.of(snapshots, key)
     divided = shares_of(source.group_sizes, ranks.num_ranks) if shares is None else tuple(map(tuple, shares))
     found = ranks.from_first(lambda: _read_sketch(kept, seed))
     if found is None:
@@ -113,7 +126,7 @@ def stream_task(
 
 def _validation(validation: Any, seed: int, labels: bool, num_columns: int) -> Chunk:
     """Rows that judge: those given, or a sample of a source of them."""
-    data, target = validation if isinstance(validation, list | tuple) and len(validation) == 2 else (validation, None)
+    data, target = _parted(validation)
     if is_source(data):
         rows = sketch(as_source(data, target, labels=labels), seed, labels=labels, judges=False, num_sampled=NUM_JUDGES)
         chunk = rows.sample.rows[:NUM_JUDGES]
@@ -124,6 +137,17 @@ def _validation(validation: Any, seed: int, labels: bool, num_columns: int) -> C
     if chunk.x.ndim != 2 or chunk.x.shape[1] != num_columns:
         raise ValueError(f"validation needs {num_columns} columns, like the training rows; got {chunk.x.shape[1:]}.")
     return chunk
+
+
+def _validation_description(validation: Any, labels: bool) -> Any:
+    data, target = _parted(validation)
+    if is_source(data):
+        return fingerprint_of(as_source(data, target, labels=labels))
+    return described([as_array(data), as_array(target)])
+
+
+def _parted(validation: Any) -> tuple[Any, Any]:
+    return validation if isinstance(validation, list | tuple) and len(validation) == 2 else (validation, None)
 
 
 def _write_sketch(snapshots: Snapshots, found: Sketch) -> None:

@@ -99,10 +99,10 @@ def _not_encoded(table: Any, numbers: NDArray[np.int64]) -> Chunk:
     raise TypeError("A table whose columns have not been learned yet is read as tables.")
 
 
-def _arrow(source: Source, columns: list[str], convert: Any) -> ArrowSource:
+def _arrow(source: Source, columns: list[str], convert: Any, conversion: Any = None) -> ArrowSource:
     files = [str(path) for path in parquet_files(source.path)]
     try:
-        return ArrowSource(files, convert, columns, None)
+        return ArrowSource(files, convert, columns, None, conversion)
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -121,7 +121,8 @@ def table_source(
         x = columns.transform(known) if len(known) else np.empty((0, len(columns.features)))
         return Chunk(x, y if task == "classification" else y[:, None], known.rows)
 
-    return _arrow(source, [*(column.name for column in columns.columns), columns.target], convert)
+    conversion = [columns.to_json(), task, seed, share, part, source.decimal]
+    return _arrow(source, [*(column.name for column in columns.columns), columns.target], convert, conversion)
 
 
 def held_out_tables(source: Source, columns: Columns, seed: int, share: float) -> Iterator[Table]:
