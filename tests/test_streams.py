@@ -1,5 +1,7 @@
 """A fit from a stream is the fit in memory: the same sums, the same algebra, the same posterior where the rows that judge are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,8 +11,11 @@ from sklearn.linear_model import LinearRegression
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
-from gwi import GWIClassifier, GWIRegressor, parallel_training, stream_tasks
+from gwi import GWIClassifier, GWIRegressor, learners, parallel_training, stream_tasks
 from gwi.kernels import default_kernel
+from gwi.learners import squares
+from gwi.parallel_training import train_on_stream
+from gwi.snapshots import Snapshots
 from gwi.sources import ArraySource
 from gwi.stream_tasks import stream_task
 from gwi.sums import row_sums
@@ -153,6 +158,35 @@ def test_a_module_is_trained_on_the_stream(folder):
     model = GWIRegressor(network, num_inducing=30, random_state=0).fit(folder / "numbers", "y")
     x, _, f = rows(500, seed=6)
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.5 * f.std()
+
+
+def test_snapshots_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 20)
+    stream = replace(prepared().task.stream, snapshots=Snapshots.of(tmp_path, "fit"))
+
+    def trained(width, place):
+        module = gwi.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
+        train_on_stream(module, lambda x, y: squares(module(x.float()), y.mT.float()), stream, name="mlp", seed=0, place=place)
+        return module.state_dict()
+
+    first, second = trained(4, 0), trained(4, 1)
+    assert not torch.equal(first["0.weight"], second["0.weight"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mean-1.snapshot", "mean-2.snapshot"]
+    torch.testing.assert_close(trained(4, 0), first, rtol=0, atol=0)
+    # A wider one in the same place begins anew.
+    assert trained(6, 0)["0.weight"].shape == (6, 3)
+
+
+def test_means_are_trained_under_the_place_they_have_in_the_list(monkeypatch):
+    places = []
+    plain = learners.train_on_stream
+    monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 10)
+    monkeypatch.setattr(learners, "train_on_stream", lambda *a, **k: (places.append(k["place"]), plain(*a, **k))[1])
+    x, y, _ = rows(400)
+    networks = [gwi.mlp(3, hidden=(width,)) for width in (4, 8)]
+    GWIRegressor(["network", *networks], num_inducing=10, random_state=0).fit(ArraySource(x, y[:, None]))
+    GWIClassifier(["linear", "network"], num_inducing=10, random_state=0).fit(ArraySource(x, y > 0))
+    assert places == [0, 1, 2, 1]
 
 
 def test_a_small_file_is_read_into_memory(folder, monkeypatch):

@@ -54,6 +54,7 @@ class Task:
         report: called with the name of a stage and the share of it that is done.
         stream: all training rows, where x is only a sample of them.
         n_jobs: of joblib, for fits that are independent of each other.
+        place: of the mean among those that are learned, which names its snapshot.
     """
 
     x: Float[Tensor, "N D"]
@@ -68,6 +69,7 @@ class Task:
     report: Report = silent
     stream: Stream | None = None
     n_jobs: int | None = None
+    place: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -196,7 +198,7 @@ def network_learner(
             outputs = network.members(x.to(task.network_dtype))
             return task.loss(outputs, y.mT.to(outputs.dtype).expand(outputs.shape)).sum(0)
 
-        train_on_stream(network, loss, task.stream, name=name, seed=task.seed(), rule=rule)
+        train_on_stream(network, loss, task.stream, name=name, seed=task.seed(), rule=rule, place=task.place)
         mean = ModuleMean(network.double().requires_grad_(False))
         return Trained(name, mean, at_rows(mean, task.x_judge), time.perf_counter() - start)
     x = task.x.to(task.network_dtype)
@@ -240,6 +242,7 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
             name=name,
             seed=task.seed(),
             learning_rate=learning_rate,
+            place=task.place,
         )
         streamed.eval().requires_grad_(False)
         return Trained(name, streamed, at_rows(streamed, task.x_judge), time.perf_counter() - start)

@@ -109,8 +109,8 @@ class LoaderSource:
         if not self._has_places:
             return [self._sizes, self._first]
         dataset: Any = self._loader.dataset
-        places = np.unique(np.linspace(0, len(dataset) - 1, NUM_COMPARED).astype(np.int64)) if len(dataset) else []
-        return [self._sizes, digest([described(dataset[int(place)]) for place in places])]
+        places = np.unique(np.linspace(0, max(len(dataset) - 1, 0), NUM_COMPARED).astype(np.int64))
+        return [self._sizes, digest([described(dataset[int(place)]) for place in places if place < len(dataset)])]
 
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group, one batch of the loader at a time."""

@@ -147,7 +147,9 @@ def _validation_description(validation: Any, labels: bool) -> Any:
 
 
 def _parted(validation: Any) -> tuple[Any, Any]:
-    return validation if isinstance(validation, list | tuple) and len(validation) == 2 else (validation, None)
+    if isinstance(validation, list | tuple) and len(validation) == 2:
+        return validation[0], validation[1]
+    return validation, None
 
 
 def _write_sketch(snapshots: Snapshots, found: Sketch) -> None:
