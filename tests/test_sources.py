@@ -6,12 +6,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from gwi import sources
 from gwi.ranks import Ranks
 from gwi.sketches import Moments, Sample, priorities, sketch
 from gwi.sources import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
+from gwi.stream_tasks import stream_task
 
 
 def rows(count=1000, seed=0):
@@ -76,6 +77,38 @@ def test_shuffling_gives_every_row_once_in_another_order_each_time(made, kind):
     assert not (first == other).all()
     # Neighbours in the file are not neighbours in the order.
     assert (np.abs(np.diff(first)) == 1).mean() < 0.1
+
+
+def test_a_sampler_of_a_subset_is_read_by_place(monkeypatch):
+    monkeypatch.setattr(sources, "GROUP_SIZE", 190)
+    x, y = rows()
+    chosen = np.random.default_rng(0).permutation(1000)[:400]
+    tensors = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    source = as_source(DataLoader(tensors, batch_size=64, sampler=SubsetRandomSampler(chosen.tolist())), None)
+    assert source.group_sizes == (190, 190, 20)
+    for _ in range(2):
+        whole = Chunk.join(list(in_order(source, range(3))))
+        np.testing.assert_array_equal(whole.x, x[np.sort(chosen)])
+
+
+class Restless(Stream):
+    def __iter__(self):
+        order = torch.randperm(len(self.x)).tolist()
+        return iter([(self.x[i], self.y[i]) for i in order])
+
+
+def test_a_loader_whose_order_changes_is_refused_where_its_rows_judge():
+    x, y = rows(200)
+    drawn = WeightedRandomSampler([1.0] * 200, 200)
+    for loader in (
+        DataLoader(Restless(x, y), batch_size=64),
+        DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=64, sampler=drawn),
+    ):
+        source = as_source(loader, None)
+        with pytest.raises(ValueError, match=r"in another order each time.* pass validation="):
+            stream_task(source, torch.Generator().manual_seed(0))
+        # Where other rows judge, any order will do.
+        assert stream_task(source, torch.Generator().manual_seed(0), validation=(x, y)).task.num_rows == 200
 
 
 def test_shares_are_even_and_complete():

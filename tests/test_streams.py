@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -251,3 +252,41 @@ def test_streamed_predictions_and_scores_are_those_of_the_estimators(folder, tmp
     assert scores.nll == pytest.approx(classifier.nll(frame, np.where(y > 0.6, "high", "low")), rel=1e-9)
     with pytest.raises(ValueError, match="lacks the columns 'a'"):
         gwi.predict_source(model, tmp_path / "out.parquet", tmp_path / "again.parquet")
+
+
+def test_columns_of_another_file_are_found_by_name(folder, tmp_path):
+    x, y, _ = rows(600, seed=3)
+    named = {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": y, "kind": np.where(y > 0.6, "high", "low")}
+    for order, path in (("abcy", "same"), ("cyab", "other"), ("aby", "fewer")):
+        pq.write_table(pa.table({name: named[name] for name in order}), tmp_path / f"{path}.parquet")
+    # A column that the fit did not have, of text besides.
+    pq.write_table(pa.table({name: named[name] for name in ("kind", "b", "y", "c", "a")}), tmp_path / "more.parquet")
+    options = {"mean": LinearRegression(), "num_inducing": 10, "random_state": 0}
+    model = GWIRegressor(**options).fit(folder / "numbers", "y")
+    wanted = gwi.score_source(model, tmp_path / "same.parquet", "y")
+    assert gwi.score_source(model, tmp_path / "other.parquet", "y") == wanted
+    assert gwi.score_source(model, tmp_path / "more.parquet", "y") == wanted
+    with pytest.raises(ValueError, match=r"lacks 1 of 3 columns: 'c'"):
+        gwi.score_source(model, tmp_path / "fewer.parquet", "y")
+    judged = [
+        GWIRegressor(**options).fit(folder / "numbers", "y", validation=(tmp_path / f"{name}.parquet", "y")).predict(x[:5], True)
+        for name in ("same", "other", "more")
+    ]
+    np.testing.assert_array_equal(judged[0], judged[1])
+    np.testing.assert_array_equal(judged[0], judged[2])
+
+
+def test_a_file_of_validation_rows_judges_a_fit_in_memory_too(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 10**6)
+    x, y, _ = rows(300, seed=3)
+    kinds = np.where(y > 0.6, "high", "low")
+    pq.write_table(pa.table({"c": x[:, 2], "y": y, "a": x[:, 0], "b": x[:, 1]}), tmp_path / "y.parquet")
+    pq.write_table(pa.table({"c": x[:, 2], "kind": kinds, "a": x[:, 0], "b": x[:, 1]}), tmp_path / "kind.parquet")
+    for model, data, target, values in (
+        (GWIRegressor(LinearRegression(), num_inducing=10, random_state=0), folder / "numbers", "y", y),
+        (GWIClassifier("linear", num_inducing=10, random_state=0), folder / "labels", "kind", kinds),
+    ):
+        from_file = clone(model).fit(data, target, validation=(tmp_path / f"{target}.parquet", target))
+        from_arrays = clone(model).fit(data, target, validation=(x, values))
+        predicted = "predict_proba" if target == "kind" else "predict_interval"
+        np.testing.assert_allclose(getattr(from_file, predicted)(x[:5]), getattr(from_arrays, predicted)(x[:5]), rtol=1e-9)

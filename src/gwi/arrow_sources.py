@@ -129,13 +129,16 @@ def _num_rows(part: Any) -> int:
     return int(groups[0].num_rows) if groups else int(part.count_rows())
 
 
-def parquet_source(data: Any, target: str | Sequence[str], *, labels: bool = False) -> ArrowSource:
-    """A source from columns of numbers: those called `target` are the targets, all others features.
+def parquet_source(
+    data: Any, target: str | Sequence[str], *, labels: bool = False, features: Sequence[str] | None = None
+) -> ArrowSource:
+    """A source from columns of numbers: those called `target` are the targets, all others features unless these are named.
 
     Args:
         data: a path, a folder, or a dataset.
         target: the column to predict, or several.
         labels: whether the target is a label rather than a number.
+        features: the columns of x in their order; other columns are then passed over.
 
     Raises:
         ValueError: when a column is missing or holds no numbers.
@@ -149,10 +152,13 @@ def parquet_source(data: Any, target: str | Sequence[str], *, labels: bool = Fal
         if name not in schema.names:
             shown = ", ".join(map(repr, schema.names[:8]))
             raise ValueError(f"There is no column {name!r} to predict; there are {shown}.")
-    features = tuple(name for name in schema.names if name not in targets)
+    missing = [name for name in features or () if name not in schema.names]
+    if missing:
+        raise ValueError(f"The data lacks {len(missing)} of {len(features or ())} columns: {', '.join(map(repr, missing[:8]))}.")
+    features = tuple((name for name in schema.names if name not in targets) if features is None else features)
     if not features:
         raise ValueError(f"There is no column to predict {', '.join(map(repr, targets))} from.")
-    for name in features if labels else schema.names:
+    for name in features if labels else (*features, *targets):
         kind = schema.field(name).type
         if not (
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)

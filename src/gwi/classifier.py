@@ -48,7 +48,7 @@ from gwi.ranks import Ranks
 from gwi.scaling import Array, merge_equal_rows
 from gwi.selection import FEW_ROWS
 from gwi.sources import as_source, is_source
-from gwi.stream_tasks import in_memory
+from gwi.stream_tasks import in_memory, validation_arrays
 
 LikelihoodName = Literal["softmax", "robust-max"]
 # The share of the rows that joint training sets apart when no validation rows are given.
@@ -183,6 +183,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit_source(self, source: RowSource, sample_weight: Any, validation: Any, snapshots: Any, options: ClassOptions) -> None:
         rows = in_memory(source)
+        validation = validation if rows is None else validation_arrays(validation, source.features, labels=True)
         if rows is None:
             if sample_weight is not None or self.preset is not None:
                 raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
@@ -237,6 +238,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             self.classes_, labels = self.classes_[np.unique(labels)], np.unique(labels, return_inverse=True)[1]
             self._require_classes()
         judge = None
+        validation = validation_arrays(validation, getattr(self, "feature_names_in_", None), labels=True)
         if validation is not None:
             x_new = check_array(as_array(validation[0]), dtype=np.float64)
             if x_new.shape[1] != X.shape[1]:

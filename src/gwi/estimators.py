@@ -40,7 +40,7 @@ from gwi.regression_tasks import array_task, chosen_means, given_points
 from gwi.scaling import Array, merge_equal_rows
 from gwi.selection import FEW_ROWS
 from gwi.sources import as_source, is_source
-from gwi.stream_tasks import in_memory, stream_task
+from gwi.stream_tasks import in_memory, stream_task, validation_arrays
 from gwi.tempering import conformal_quantile
 
 
@@ -168,6 +168,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         targets = y.reshape(len(y), -1).astype(np.float64)
         if len(X) < FEW_ROWS and validation is None and self.preset is None:
             X, targets, weight = merge_equal_rows(X, targets, weight)
+        validation = validation_arrays(validation, getattr(self, "feature_names_in_", None))
         with progress(self.verbose > 0) as report:
             task, y_judge, judge_weight = array_task(
                 X, targets, weight, validation, self._generator(), self.device, floating_dtype(self.dtype), report

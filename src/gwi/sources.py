@@ -6,9 +6,10 @@ however the source is read.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, SubsetRandomSampler
 
 from gwi.arrow_sources import parquet_source as parquet_source
 from gwi.chunks import CHUNK_SIZE, RowSource
@@ -80,18 +81,31 @@ class LoaderSource:
 
     def __init__(self, loader: DataLoader[Any], *, labels: bool = False):
         self._loader, self._labels = loader, labels
-        plain = isinstance(loader.sampler, SequentialSampler | RandomSampler) and not getattr(
-            loader.sampler, "replacement", False
-        )
-        self._has_places = plain and loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
-        if self._has_places:
-            self._sizes = _even_groups(len(loader.dataset), GROUP_SIZE)  # type: ignore[arg-type]
+        self._places = _places(loader)
+        self._first, self._keeps_order = "", False
+        if self._places is not None:
+            self._sizes = _even_groups(len(self._places), GROUP_SIZE)
         else:
-            self._first, count = "", 0
-            for rows, targets in loader:
-                self._first = self._first or digest(described([rows, targets]))
-                count += len(rows)
-            self._sizes = (count,)
+            self._sizes = (sum(len(rows) for rows, _ in self._batches()),)
+
+    def in_one_order(self) -> LoaderSource:
+        """The same, but a pass that begins with other rows than the first is an error: where rows are known by their number."""
+        found = copy.copy(self)
+        found._keeps_order = True
+        return found
+
+    def _batches(self) -> Iterator[Any]:
+        """One pass of a loader that decides its own order."""
+        for i, batch in enumerate(self._loader):
+            if i == 0:
+                first = digest(described(list(batch)))
+                self._first = self._first or first
+                if self._keeps_order and first != self._first:
+                    raise ValueError(
+                        "The loader gives its rows in another order each time, so that rows set apart to judge cannot be told "
+                        "from rows to learn from; give it an order that stays, or pass validation=."
+                    )
+            yield batch
 
     @property
     def features(self) -> None:
@@ -106,25 +120,26 @@ class LoaderSource:
     @property
     def fingerprint(self) -> Any:
         """A hash of some rows at even distances; of a loader that decides its own order of the first batch."""
-        if not self._has_places:
+        if self._places is None:
             return [self._sizes, self._first]
         dataset: Any = self._loader.dataset
-        places = np.unique(np.linspace(0, max(len(dataset) - 1, 0), NUM_COMPARED).astype(np.int64))
-        return [self._sizes, digest([described(dataset[int(place)]) for place in places if place < len(dataset)])]
+        chosen = self._places[:: max(1, len(self._places) // NUM_COMPARED)]
+        return [self._sizes, digest([[place, described(dataset[place])] for place in chosen])]
 
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group, one batch of the loader at a time."""
         loader, number = self._loader, group * GROUP_SIZE
-        if self._has_places:
-            loader = DataLoader(
+        batches: Iterable[Any] = self._batches()
+        if self._places is not None:
+            batches = DataLoader(
                 loader.dataset,
                 batch_size=loader.batch_size,
-                sampler=range(number, number + self._sizes[group]),
+                sampler=self._places[number : number + self._sizes[group]],
                 num_workers=loader.num_workers,
                 collate_fn=loader.collate_fn,
             )
         held: list[Chunk] = []
-        for rows, targets in loader:
+        for rows, targets in batches:
             x = np.asarray(_array(rows), dtype=np.float64)
             if x.ndim != 2 or not np.isfinite(x).all():
                 raise ValueError(
@@ -139,6 +154,18 @@ class LoaderSource:
                 held = []
         if held:
             yield Chunk.join(held)
+
+
+def _places(loader: DataLoader[Any]) -> Sequence[int] | None:
+    """The places of a loader's dataset that it reads, in order; None where the loader alone knows its rows."""
+    sampler, dataset = loader.sampler, loader.dataset
+    if loader.batch_size is None or isinstance(dataset, IterableDataset):
+        return None
+    if isinstance(sampler, SubsetRandomSampler):
+        return sorted(int(place) for place in sampler.indices)
+    if isinstance(sampler, SequentialSampler | RandomSampler) and not getattr(sampler, "replacement", False):
+        return range(len(dataset))  # type: ignore[arg-type]
+    return None
 
 
 def _array(values: Any) -> Any:
@@ -156,13 +183,14 @@ def is_source(value: Any) -> bool:
     return hasattr(value, "get_fragments") or (hasattr(value, "group_sizes") and hasattr(value, "read"))
 
 
-def as_source(data: Any, target: Any, *, labels: bool = False) -> RowSource:
+def as_source(data: Any, target: Any, *, labels: bool = False, features: Sequence[str] | None = None) -> RowSource:
     """The source that a user means.
 
     Args:
         data: a path, a folder, a `pyarrow.dataset`, a loader, or a source.
         target: with files and datasets the column to predict, or several; else None.
         labels: whether the target is a label.
+        features: with files and datasets the columns of x in their order; all but the target unless given.
     """
     if isinstance(data, DataLoader):
         if target is not None:
@@ -174,7 +202,7 @@ def as_source(data: Any, target: Any, *, labels: bool = False) -> RowSource:
         raise ValueError(f"With a file or dataset y is the name of the target's column; got {type(target).__name__}.")
     if isinstance(data, str | os.PathLike) and not Path(data).exists():
         raise FileNotFoundError(f"{data} does not exist.")
-    return parquet_source(data, target, labels=labels)
+    return parquet_source(data, target, labels=labels, features=features)
 
 
 def fingerprint_of(source: RowSource) -> str:
