@@ -174,7 +174,7 @@ def _fit_large(
     if said:
         note(said, quiet)
     with noted_warnings(quiet), contextlib.redirect_stdout(io.StringIO()):
-        tool = fit_large(source, target, task, drop, choices, holdout, snapshots)
+        tool = fit_large(source, target, task, drop, choices, holdout, snapshots, lambda fitted: fitted.save(output))
     if is_first:
         _keep(tool, tool.estimator.summary_.num_rows, output, as_json, quiet)
 
