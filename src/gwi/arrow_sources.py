@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,17 +63,9 @@ class ArrowSource:
         import pyarrow as pa
 
         start = int(self._starts[group])
-        # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
-        batches = self._parts[group].to_batches(
-            schema=self._schema,
-            columns=self._columns,
-            batch_size=size,
-            batch_readahead=1,
-            fragment_readahead=1,
-            use_threads=False,
-            cache_metadata=False,
-        )
-        for batch in batches:
+        part = self._parts[group]
+        read = _plain_batches if _is_plain(part, self._columns) else _scanned_batches
+        for batch in read(part, self._schema, self._columns, size):
             if batch.num_rows:
                 yield pa.Table.from_batches([batch]), np.arange(start, start + batch.num_rows)
                 start += batch.num_rows
@@ -95,13 +88,82 @@ def open_dataset(data: Any) -> Any:
     if isinstance(data, ds.Dataset):
         return data
     paths = [str(path) for path in data] if isinstance(data, list | tuple) else str(data)
+    options: dict[str, Any] = {"format": "parquet"}
+    if isinstance(paths, str) and Path(paths).is_dir():
+        # Columns whose values are in the names of folders: year=2024/part.parquet.
+        options["partitioning"] = "hive"
     try:
-        found = ds.dataset(paths, format="parquet")
-        if not any(True for _ in found.get_fragments()):
+        found = ds.dataset(paths, **options)
+        fragments = list(found.get_fragments())
+        if not fragments:
             raise ValueError(f"{paths} holds no Parquet files.")
-        return found
+        schema = _joint_schema(fragments)
+        for name in found.schema.names:
+            if name not in schema.names:
+                schema = schema.append(found.schema.field(name))
+        return found if schema.equals(found.schema) else ds.dataset(paths, schema=schema, **options)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{paths} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+
+
+def _joint_schema(fragments: Sequence[Any]) -> Any:
+    """The columns of all files in the order of the first, each of a type that holds the values of all.
+
+    Raises:
+        ValueError: naming two files with different columns.
+    """
+    import pyarrow as pa
+
+    schemas = [fragment.physical_schema for fragment in fragments]
+    for fragment, schema in zip(fragments, schemas, strict=True):
+        if different := set(schema.names) ^ set(schemas[0].names):
+            shown = ", ".join(map(repr, sorted(different)[:8]))
+            raise ValueError(
+                f"{fragment.path} and {fragments[0].path} differ in the columns {shown}; they must be parts of one table."
+            )
+    return pa.unify_schemas(schemas, promote_options="permissive")
+
+
+def _is_plain(part: Any, columns: Sequence[str]) -> bool:
+    """Whether a part is a row group of a Parquet file of this machine, read without options of its own."""
+    import pyarrow.dataset as ds
+    from pyarrow.fs import LocalFileSystem
+
+    return (
+        isinstance(part, ds.ParquetFileFragment)
+        and isinstance(part.filesystem, LocalFileSystem)
+        and part.format.equals(ds.ParquetFileFormat())
+        and bool(part.row_groups)
+        and any(name in part.physical_schema.names for name in columns)
+    )
+
+
+def _plain_batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
+    """Batches of a row group, decoded as they are asked for: a scanner would hold the whole row group."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    keys = ds.get_partition_keys(part.partition_expression)
+    stored = [name for name in columns if name in part.physical_schema.names]
+    wanted = pa.schema([schema.field(name) for name in columns])
+    with pq.ParquetFile(part.path, metadata=part.metadata, pre_buffer=False, buffer_size=1 << 20) as file:
+        groups = [part.row_groups[0].id]
+        for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=stored, use_threads=False):
+            arrays = []
+            for field in wanted:
+                if field.name not in stored:
+                    arrays.append(pa.repeat(pa.scalar(keys.get(field.name), field.type), batch.num_rows))
+                else:
+                    column = batch.column(field.name)
+                    arrays.append(column if column.type == field.type else column.cast(field.type, safe=False))
+            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _scanned_batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
+    # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
+    options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+    return part.to_batches(schema=schema, columns=list(columns), batch_size=size, **options)
 
 
 def _row_groups(fragment: Any) -> list[Any]:
@@ -168,10 +230,28 @@ def parquet_source(
     def convert(table: Any, numbers: NDArray[np.int64]) -> Chunk:
         x = np.column_stack([finite_numbers(table, name, numbers) for name in features])
         if labels:
-            return Chunk(x, table.column(targets[0]).to_numpy(zero_copy_only=False), numbers)
+            return Chunk(x, present_labels(table, targets[0], numbers), numbers)
         return Chunk(x, np.column_stack([finite_numbers(table, name, numbers) for name in targets]), numbers)
 
     return ArrowSource(dataset, convert, [*features, *targets], features, [list(features), targets, labels])
+
+
+def present_labels(table: Any, name: str, numbers: NDArray[np.int64]) -> NDArray[Any]:
+    """A column of labels; decimals, dates and times as text.
+
+    Raises:
+        ValueError: naming the first row where there is none.
+    """
+    import pyarrow as pa
+
+    column = table.column(name)
+    if column.null_count:
+        row = int(np.argmax(np.asarray(column.is_null())))
+        raise ValueError(f"Row {numbers[row] + 1}, column {name!r} has no label; drop such rows first.")
+    kind = column.type
+    if pa.types.is_decimal(kind) or pa.types.is_temporal(kind):
+        column = column.cast(pa.string())
+    return column.to_numpy(zero_copy_only=False)
 
 
 def finite_numbers(table: Any, name: str, numbers: NDArray[np.int64]) -> Array:
