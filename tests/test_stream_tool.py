@@ -1,9 +1,11 @@
 """`gwi fit` on a large table is `gwi fit` on a small one, with the rows read some at a time."""
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gwi import cli, stream_tasks, stream_tool
+from gwi import cli, launching, stream_tasks, stream_tool
+from gwi import snapshots as gwi_snapshots
 from gwi.columns import Columns
+from gwi.console import noted_warnings
+from gwi.findings import GWIWarning
 from gwi.launching import torchrun_arguments
 from gwi.sketches import priorities
+from gwi.snapshots import Snapshots
 from gwi.sources import fingerprint_of
 from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table, table_source
 from gwi.tables import UserError, open_table, read_table
@@ -172,6 +178,33 @@ def test_large_text_is_converted_once(tmp_path, monkeypatch):
     assert "before, is read in its place" in as_parquet(source)[1]
 
 
+def test_one_process_decides_whether_to_convert(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1,5;x\n2,5;y\n")
+    asked = []
+
+    def from_first(ranks, function):
+        asked.append(function)
+        assert function()
+        # What another process, which comes when the first has converted, would find for itself.
+        assert not function()
+        return True
+
+    monkeypatch.setattr(stream_tool.Ranks, "from_first", from_first)
+    assert "was converted to" in as_parquet(open_table(path))[1]
+    assert len(asked) == 1
+
+
+def test_packed_text_is_as_large_as_what_it_unpacks_to(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1.5,2.5\n" * 20_000))
+    monkeypatch.setattr(stream_tool, "FEW_BYTES", 100_000)
+    assert path.stat().st_size < 1000
+    assert is_large(open_table(path))
+    monkeypatch.setattr(stream_tool, "FEW_BYTES", 200_000)
+    assert not is_large(open_table(path))
+
+
 def test_files_of_a_folder_must_have_the_same_columns(tmp_path):
     with pytest.raises(UserError, match="folder without Parquet"):
         open_table(tmp_path)
@@ -217,6 +250,54 @@ def test_the_launcher_passes_options_on_and_says_what_it_needs():
     assert two == ["--nnodes=2", "--max-restarts=3", "-m", "gwi", "fit"]
     with pytest.raises(UserError, match="gwi launch takes"):
         torchrun_arguments(["--nproc-per-node", "4"])
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """As a process of a launch; the file that says there was a mistake."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv(launching.MISTAKE, f"{tmp_path}/mistake")
+    return tmp_path / "mistake"
+
+
+@pytest.mark.parametrize("arguments", [["fit", "--no-such-option"], ["fit", "none.csv", "-t", "y", "-o", "m.gwi"]])
+def test_a_mistake_is_said_by_one_process_of_a_launch_and_not_tried_again(launched, arguments, capsys):
+    assert cli.run(arguments) == 0
+    assert launched.exists()
+    assert "gwi: " in capsys.readouterr().err
+    # The same mistake, found a moment later by another process.
+    for found in (UserError("wrong"), RuntimeError("Connection closed by peer")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cli, "is_given_up", lambda wait=0.0: wait > 0)
+            patch.setattr(cli, "app", lambda *given, error=found, **named: raised(error))
+            assert cli.run(arguments) == 0
+        assert capsys.readouterr().err == ""
+
+
+def raised(error):
+    raise error
+
+
+def test_a_process_of_a_launch_that_fails_alone_says_so(launched, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "PARTNER_TIME", 0.0)
+    monkeypatch.setattr(cli, "app", lambda *given, **named: raised(RuntimeError("a bug")))
+    assert cli.run(["fit"]) == 1
+    assert "this is a bug in gwi" in capsys.readouterr().err
+
+
+def test_a_snapshot_that_cannot_be_written_is_said_at_once(tmp_path, monkeypatch, capsys):
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(gwi_snapshots, "write_atomically", full)
+    with noted_warnings(quiet=False):
+        Snapshots.of(tmp_path, "fit").write("rows", {}, {})
+        assert "No space left on device" in capsys.readouterr().err
+        warnings.warn("of ours", GWIWarning, stacklevel=1)
+        warnings.warn("of ours", GWIWarning, stacklevel=1)
+        warnings.warn("of a library", UserWarning, stacklevel=1)
+        assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "note: of ours\n"
 
 
 @pytest.mark.slow

@@ -115,6 +115,8 @@ def _joint_schema(fragments: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     schemas = [fragment.physical_schema for fragment in fragments]
+    if len(schemas) == 1:
+        return schemas[0]
     for fragment, schema in zip(fragments, schemas, strict=True):
         if different := set(schema.names) ^ set(schemas[0].names):
             shown = ", ".join(map(repr, sorted(different)[:8]))

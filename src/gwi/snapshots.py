@@ -19,6 +19,10 @@ from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
 INTERVAL = 30.0
 
 
+class SnapshotWarning(RuntimeWarning):
+    """A snapshot that could not be written, or not be read."""
+
+
 @dataclass(frozen=True)
 class Snapshots:
     """Snapshots of the stages of one fit, one file each.
@@ -66,7 +70,7 @@ class Snapshots:
         try:
             document, tensors = from_bytes(path.read_bytes(), str(path))
         except ModelFileError as error:
-            warnings.warn(f"{error} The stage begins anew.", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{error} The stage begins anew.", SnapshotWarning, stacklevel=2)
             return None
         return (document["progress"], tensors) if document.get("fit") == self.key else None
 
@@ -84,7 +88,7 @@ class Snapshots:
         except OSError as error:
             kept = "the one before it is kept" if path.exists() else "there is none before it"
             reason = error.strerror or str(error)
-            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", SnapshotWarning, stacklevel=2)
             return False
         return True
 

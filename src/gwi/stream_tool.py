@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import secrets
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,10 +47,24 @@ def is_large(source: Source) -> bool:
     if Ranks.current().num_ranks > 1 or source.path.is_dir():
         return True
     if not source.is_parquet:
-        return source.path.stat().st_size > FEW_BYTES
+        return source.path.stat().st_size > FEW_BYTES or (source.is_compressed and _unpacks_to_more_than(source.path, FEW_BYTES))
     import pyarrow.parquet as pq
 
     return sum(pq.ParquetFile(path).metadata.num_rows for path in parquet_files(source.path)) * len(source.header) > FEW_NUMBERS
+
+
+def _unpacks_to_more_than(path: Path, limit: int) -> bool:
+    # What gzip makes of zeros: no text is packed more densely.
+    if path.stat().st_size * 1032 <= limit:
+        return False
+    count = 0
+    with gzip.open(path) as file:
+        try:
+            while count <= limit and (block := file.read(1 << 20)):
+                count += len(block)
+        except (EOFError, OSError, zlib.error) as error:
+            raise UserError(f"{path} is a damaged gzip file ({error}).") from error
+    return count > limit
 
 
 def as_parquet(source: Source) -> tuple[Source, str]:
@@ -56,9 +72,15 @@ def as_parquet(source: Source) -> tuple[Source, str]:
     if source.is_parquet:
         return source, ""
     output = source.path.with_name(f"{source.path.name}.parquet")
-    ranks = Ranks.current()
-    if not (output.exists() and output.stat().st_mtime >= source.path.stat().st_mtime):
-        ranks.from_first(lambda: convert_to_parquet(source, output))
+
+    def converted() -> bool:
+        if output.exists() and output.stat().st_mtime >= source.path.stat().st_mtime:
+            return False
+        convert_to_parquet(source, output)
+        return True
+
+    # One process looks and converts: others might look after it has converted, and not wait for it.
+    if Ranks.current().from_first(converted):
         note = f"{source.path} was converted to {output}, once; later fits read that file."
     else:
         note = f"{output}, converted from {source.path} before, is read in its place."

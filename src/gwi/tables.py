@@ -227,7 +227,6 @@ def _check_header(place: str, header: tuple[str, ...]) -> None:
 def _open_parquet(path: Path) -> Source:
     schema = _joint_schema(path)
     header = tuple(str(name) for name in schema.names)
-    _check_header(str(path), header)
     return Source(path, header, is_parquet=True, decimal=((schema.metadata or {}).get(DECIMAL, b".")).decode())
 
 
@@ -252,6 +251,7 @@ def _joint_schema(path: Path) -> Any:
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{part} is a damaged Parquet file ({_first_line(error)}).") from error
     first, schema = found[0]
+    _check_header(str(path), tuple(str(name) for name in schema.names))
     for other, its in found[1:]:
         if different := set(its.names) ^ set(schema.names):
             shown = ", ".join(map(repr, sorted(different)[:8]))
