@@ -160,7 +160,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             X: rows; or a path, a dataset or a loader of rows and labels.
             y: labels; of a path or a dataset the name of their column; of a loader None.
             sample_weight: of each row; not with a module.
-            validation: rows and labels that frozen means have not seen, or a loader; all means are then judged on them.
+            validation: rows and labels that frozen means have not seen, a path and a column, or a loader; they judge all means.
             snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start = time.perf_counter()

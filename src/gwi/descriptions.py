@@ -61,7 +61,8 @@ def described(value: Any, above: tuple[int, ...] = ()) -> Any:
 def _parts(value: Any, above: tuple[int, ...]) -> Any:
     if isinstance(value, nn.Module):
         own = {name: part for name, part in vars(value).items() if name not in _OF_MODULES}
-        return [described(part, above) for part in (own, value.state_dict(), dict(value.named_children()))]
+        numbers = {**dict(value.named_parameters(recurse=False)), **dict(value.named_buffers(recurse=False))}
+        return [described(part, above) for part in (own, numbers, dict(value.named_children()))]
     if isinstance(value, MethodType):
         return [described(part, above) for part in (value.__func__, value.__self__)]
     if isinstance(value, FunctionType):

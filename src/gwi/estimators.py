@@ -141,7 +141,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             X: rows; or a path, a dataset or a loader of rows and targets.
             y: one target, or one column a target; of a path or a dataset the name of the column, or several; of a loader None.
             sample_weight: of each row.
-            validation: rows and targets that frozen means have not seen; all means are then judged on them.
+            validation: rows and targets that frozen means have not seen, or a path and a column; all means are judged on them.
             snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start = time.perf_counter()
