@@ -48,7 +48,7 @@ def rows(path: Path, num_rows: int) -> Path:
 
 
 def command(data: Path, output: Path, snapshots: Path) -> list[str]:
-    # Without an interval there is a snapshot after every step.
+    # Snapshots are 30 seconds apart: a kill costs up to so much of the training.
     launch = [sys.executable, "-m", "gwi", "launch", "--nproc-per-node", "2"]
     fit = ["fit", str(data), "-t", "y", "-o", str(output), "--mean", "network", "--holdout", "0", "--force", "--quiet"]
     return [*launch, *fit, "--snapshots", str(snapshots)]
@@ -101,7 +101,7 @@ def killed_fit(data: Path, folder: Path, num_kills: int, wait: float) -> Iterato
 
 
 def steps(snapshots: Path) -> int:
-    path = snapshots / "network.snapshot"
+    path = snapshots / "mean-1.snapshot"
     return int(from_bytes(path.read_bytes())[0]["progress"]["steps"]) if path.exists() else 0
 
 

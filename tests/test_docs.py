@@ -54,7 +54,7 @@ PAPER_LABELS = [
 # A module may import from those before it.
 LAYERS = [
     {"linalg", "text_files"},
-    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables", "ranks"},
+    {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables", "ranks", "descriptions"},
     {
         "launching",
         "cells",
@@ -67,9 +67,11 @@ LAYERS = [
         "interop",
         "batches",
         "features",
-        "sources",
+        "chunks",
         "snapshots",
     },
+    {"arrow_sources"},
+    {"sources"},
     {"columns", "sums", "metrics", "classification_metrics", "datasets", "images", "scores", "correction", "sketches"},
     {"means", "classifiers", "streams"},
     {"divergences", "likelihoods", "softmax"},

@@ -193,7 +193,7 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             # At every moment there is no snapshot or a whole one: a damaged one would warn.
-            found = Snapshots.of(tmp_path, "fit").read("network")
+            found = Snapshots.of(tmp_path, "fit").read("mean-1")
             if found is not None and found[0]["steps"] >= last:
                 break
             time.sleep(0.05)
@@ -202,7 +202,7 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
             # The other would wait for its partner until the timeout: torchrun ends it at once.
             worker.kill()
             worker.join()
-        found = Snapshots.of(tmp_path, "fit").read("network")
+        found = Snapshots.of(tmp_path, "fit").read("mean-1")
         steps.append(found[0]["steps"])
     assert steps == sorted(steps)
     assert 13 <= steps[-1] < 20

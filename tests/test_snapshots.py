@@ -2,10 +2,20 @@
 
 import resource
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from sklearn.linear_model import Ridge
+from sklearn.tree import DecisionTreeRegressor
+from torch.utils.data import DataLoader, TensorDataset
 
+from gwi import GWIRegressor, stream_tasks
+from gwi.descriptions import described
+from gwi.kernels import default_kernel
 from gwi.snapshots import Snapshots
+from gwi.sources import ArraySource, LoaderSource, fingerprint_of
 
 
 def test_a_snapshot_comes_back_to_the_last_bit(tmp_path):
@@ -48,3 +58,79 @@ def test_a_damaged_snapshot_is_passed_over_with_a_warning(tmp_path):
 def test_without_a_folder_nothing_is_kept():
     assert not Snapshots().write("network", {}, {})
     assert Snapshots().read("network") is None
+
+
+def fitted(path, target="y", folder=None, **options):
+    options = {"mean": "svgp", "num_inducing": 10, "random_state": 0, **options}
+    return GWIRegressor(**options).fit(path, target, snapshots=folder)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """How many first passes over the rows there were; a fit that goes on from a snapshot has none."""
+    monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 0)
+    count = []
+    plain = stream_tasks.sketch
+    monkeypatch.setattr(stream_tasks, "sketch", lambda *given, **named: (count.append(1), plain(*given, **named))[1])
+    return count
+
+
+def write(path, y):
+    pq.write_table(pa.table({"a": np.linspace(0, 1, len(y)), "b": np.cos(np.arange(len(y))), "y": y}), path, row_group_size=100)
+    return path
+
+
+@pytest.mark.unchecked
+def test_a_fit_goes_on_where_only_the_manner_changed_and_not_where_the_rows_did(tmp_path, passes):
+    y = np.sin(np.arange(400.0))
+    path = write(tmp_path / "rows.parquet", y)
+    first = fitted(path, folder=tmp_path / "kept")
+    again = fitted(path, folder=tmp_path / "kept", n_jobs=2, verbose=0)
+    assert len(passes) == 1
+    np.testing.assert_array_equal(first.model_.law(np.ones((1, 2)))[0], again.model_.law(np.ones((1, 2)))[0])
+    # As many rows in as many groups, with other values.
+    write(path, 1000 - 50 * y)
+    other = fitted(path, folder=tmp_path / "kept")
+    assert len(passes) == 2
+    assert other.model_.law(np.ones((1, 2)))[0] > 500
+    fitted(path, folder=tmp_path / "kept", num_inducing=11)
+    fitted(path, "a", folder=tmp_path / "kept")
+    assert len(passes) == 4
+
+
+@pytest.mark.unchecked
+def test_a_fit_without_a_seed_goes_on_with_the_one_it_drew(tmp_path, passes):
+    path = write(tmp_path / "rows.parquet", np.sin(np.arange(400.0)))
+    first, again = (fitted(path, folder=tmp_path / "kept", random_state=None) for _ in range(2))
+    assert len(passes) == 1
+    np.testing.assert_array_equal(first.model_.law(np.ones((1, 2)))[0], again.model_.law(np.ones((1, 2)))[0])
+
+
+def test_arrays_and_loaders_of_other_rows_have_other_fingerprints():
+    x = np.arange(20.0).reshape(10, 2)
+    assert fingerprint_of(ArraySource(x, x)) == fingerprint_of(ArraySource(x.copy(), x.copy()))
+    assert fingerprint_of(ArraySource(x, x)) != fingerprint_of(ArraySource(x, -x))
+    loaders = [DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y))) for y in (x, x, -x)]
+    one, same, other = (fingerprint_of(LoaderSource(loader)) for loader in loaders)
+    assert one == same != other
+
+
+def test_descriptions_tell_values_apart_and_not_objects():
+    def net(value):
+        module = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Tanh())
+        torch.nn.init.constant_(module[0].weight, value)
+        torch.nn.init.constant_(module[0].bias, value)
+        return module
+
+    x = np.arange(6.0)[:, None]
+    for one, same, other in [
+        (net(1.0), net(1.0), net(2.0)),
+        (default_kernel(2), default_kernel(2), default_kernel(3)),
+        (Ridge(1.0), Ridge(1.0), Ridge(2.0)),
+        (Ridge().fit(x, x[:, 0]), Ridge().fit(x, x[:, 0]), Ridge().fit(x, -x[:, 0])),
+        (lambda v: v + 1, lambda v: v + 1, lambda v: v + 2),
+        (x, x.copy(), x + 1),
+    ]:
+        assert described(one) == described(same) != described(other)
+    trees = [DecisionTreeRegressor(random_state=0).fit(x, sign * x[:, 0]) for sign in (1, 1, -1)]
+    assert described(trees[0]) == described(trees[1]) != described(trees[2])

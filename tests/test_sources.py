@@ -6,12 +6,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from gwi import sources
 from gwi.ranks import Ranks
 from gwi.sketches import Moments, Sample, priorities, sketch
 from gwi.sources import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
+from gwi.stream_tasks import stream_task
 
 
 def rows(count=1000, seed=0):
@@ -76,6 +77,38 @@ def test_shuffling_gives_every_row_once_in_another_order_each_time(made, kind):
     assert not (first == other).all()
     # Neighbours in the file are not neighbours in the order.
     assert (np.abs(np.diff(first)) == 1).mean() < 0.1
+
+
+def test_a_sampler_of_a_subset_is_read_by_place(monkeypatch):
+    monkeypatch.setattr(sources, "GROUP_SIZE", 190)
+    x, y = rows()
+    chosen = np.random.default_rng(0).permutation(1000)[:400]
+    tensors = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    source = as_source(DataLoader(tensors, batch_size=64, sampler=SubsetRandomSampler(chosen.tolist())), None)
+    assert source.group_sizes == (190, 190, 20)
+    for _ in range(2):
+        whole = Chunk.join(list(in_order(source, range(3))))
+        np.testing.assert_array_equal(whole.x, x[np.sort(chosen)])
+
+
+class Restless(Stream):
+    def __iter__(self):
+        order = torch.randperm(len(self.x)).tolist()
+        return iter([(self.x[i], self.y[i]) for i in order])
+
+
+def test_a_loader_whose_order_changes_is_refused_where_its_rows_judge():
+    x, y = rows(200)
+    drawn = WeightedRandomSampler([1.0] * 200, 200)
+    for loader in (
+        DataLoader(Restless(x, y), batch_size=64),
+        DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=64, sampler=drawn),
+    ):
+        source = as_source(loader, None)
+        with pytest.raises(ValueError, match=r"in another order each time.* pass validation="):
+            stream_task(source, torch.Generator().manual_seed(0))
+        # Where other rows judge, any order will do.
+        assert stream_task(source, torch.Generator().manual_seed(0), validation=(x, y)).task.num_rows == 200
 
 
 def test_shares_are_even_and_complete():
@@ -144,6 +177,59 @@ def test_labels_are_counted(tmp_path):
     found = sketch(as_source(tmp_path / "c.parquet", "c", labels=True), 0, labels=True)
     assert found.labels == {"a": 5, "b": 5}
     assert sorted(found.sample.rows.y.tolist()) == ["a"] * 5 + ["b"] * 5
+
+
+def test_labels_are_there_and_plain(tmp_path):
+    path = tmp_path / "c.parquet"
+    features = {"a": np.arange(4.0)}
+    pq.write_table(pa.table({**features, "c": ["b", None, "a", "b"]}), path)
+    with pytest.raises(ValueError, match="Row 2, column 'c' has no label"):
+        sketch(as_source(path, "c", labels=True), 0, labels=True)
+    days = np.array(["2020-01-01", "2020-01-02"] * 2, dtype="datetime64[D]")
+    amounts = pa.array([1, 2, 1, 2]).cast(pa.decimal128(25, 1))
+    for column, wanted in ((days, {"2020-01-01": 2, "2020-01-02": 2}), (amounts, {"1.0": 2, "2.0": 2})):
+        pq.write_table(pa.table({**features, "c": column}), path)
+        assert sketch(as_source(path, "c", labels=True), 0, labels=True).labels == wanted
+
+
+def whole(source):
+    return Chunk.join(list(in_order(source, range(len(source.group_sizes)))))
+
+
+def test_files_of_a_folder_may_differ_in_the_order_and_type_of_columns(tmp_path):
+    pq.write_table(pa.table({"a": [1, 2], "b": [1.5, 2.5], "y": [1.0, 2.0]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"y": [3, 4], "b": pa.array([1, 2], pa.int8()), "a": [3.5, 4.5]}), tmp_path / "1.parquet")
+    found = whole(as_source(tmp_path, "y"))
+    assert found.x.tolist() == [[1, 1.5], [2, 2.5], [3.5, 1], [4.5, 2]]
+    assert found.y[:, 0].tolist() == [1, 2, 3, 4]
+    pq.write_table(pa.table({"a": [3.5], "b": [1.0], "c": [1.0], "y": [3.0]}), tmp_path / "2.parquet")
+    with pytest.raises(ValueError, match=r"differ in the columns 'c'; they must be parts of one table"):
+        as_source(tmp_path, "y")
+
+
+def test_columns_in_the_names_of_folders_are_features(tmp_path):
+    table = pa.table({"year": [2020] * 3 + [2021] * 3, "a": np.arange(6.0), "y": np.arange(6.0)})
+    pq.write_to_dataset(table, tmp_path, partition_cols=["year"])
+    for data in (tmp_path, ds.dataset(tmp_path, partitioning="hive")):
+        source = as_source(data, "y")
+        assert source.features == ("a", "year")
+        assert whole(source).x.tolist() == [[a, 2020 if a < 3 else 2021] for a in range(6)]
+
+
+def test_a_dataset_with_options_of_its_own_is_read_by_its_scanner(tmp_path):
+    pq.write_table(pa.table({"a": [1.0, 2.0], "k": ["u", "v"]}), tmp_path / "t.parquet")
+    dataset = ds.dataset(tmp_path / "t.parquet", format=ds.ParquetFileFormat(read_options={"dictionary_columns": ["k"]}))
+    assert whole(as_source(dataset, "k", labels=True)).y.tolist() == ["u", "v"]
+
+
+def test_a_large_row_group_is_not_decoded_whole(tmp_path):
+    x = np.random.default_rng(0).normal(size=(1_000_000, 2))
+    pq.write_table(pa.table({"a": x[:, 0], "y": x[:, 1]}), tmp_path / "t.parquet", row_group_size=len(x))
+    source = as_source(tmp_path / "t.parquet", "y")
+    before = pa.total_allocated_bytes()
+    reader = source.read(0, 1 << 12)
+    np.testing.assert_array_equal(next(reader).x[:, 0], x[: 1 << 12, 0])
+    assert pa.total_allocated_bytes() - before < x.nbytes / 2
 
 
 def test_what_is_no_source_is_said_in_one_sentence(tmp_path):

@@ -1,20 +1,30 @@
 """`gwi fit` on a large table is `gwi fit` on a small one, with the rows read some at a time."""
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gwi import cli, stream_tasks, stream_tool
+from gwi import cli, launching, stream_tasks, stream_tool
+from gwi import snapshots as gwi_snapshots
+from gwi.columns import Columns
+from gwi.console import noted_warnings
+from gwi.findings import GWIWarning
 from gwi.launching import torchrun_arguments
-from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table
+from gwi.sketches import priorities
+from gwi.snapshots import Snapshots
+from gwi.sources import fingerprint_of
+from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table, table_source
 from gwi.tables import UserError, open_table, read_table
-from gwi.tool import Choices, load_tool
+from gwi.tool import Choices, load_tool, target_of
 
 pytestmark = pytest.mark.unchecked
 
@@ -87,6 +97,74 @@ def test_classes_of_a_large_table(folder, streaming):
     assert tool.scores["accuracy"] > 0.75
 
 
+def test_a_snapshot_is_of_one_target_one_encoding_and_one_share(folder):
+    source = open_table(folder / "one.parquet")
+    sample = sampled_table(source, 0, count=200)
+    price, other = (Columns.fit(sample, "y", drop) for drop in ([], ["town"]))
+    rent = Columns.fit(sample, "x", ["y"])
+    choices = [(price, 0, 0.1), (other, 0, 0.1), (rent, 0, 0.1), (price, 1, 0.1), (price, 0, 0.2)]
+    found = [fingerprint_of(table_source(source, c, "regression", seed, share, "fit")) for c, seed, share in choices]
+    assert len(set(found)) == len(choices)
+    assert fingerprint_of(table_source(source, price, "regression", 0, 0.1, "fit")) == found[0]
+
+
+def test_a_label_has_one_name_in_all_chunks(tmp_path, streaming, capsys):
+    codes = ["001"] * 200 + ["002"] * 200 + ["001", "V10"] * 100 + ["002", "V10"] * 100
+    x = np.random.default_rng(0).normal(size=(2, len(codes)))
+    path, model = tmp_path / "codes.parquet", tmp_path / "codes.gwi"
+    pq.write_table(pa.table({"x": x[0], "z": x[1], "k": codes}), path, row_group_size=200)
+    common = ["--mean", "linear", "--quiet", "--holdout", "0", "--task", "classification"]
+    assert cli.run(["fit", f"{path}", "-t", "k", "-o", f"{model}", *common]) == 0
+    assert load_tool(model).estimator.classes_.tolist() == ["001", "002", "V10"]
+    capsys.readouterr()
+    # The first chunks hold numbers alone.
+    assert cli.run(["evaluate", f"{model}", f"{path}", "--chunk-size", "100", "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == len(codes)
+
+
+def test_labels_are_numbers_or_text_as_was_decided(tmp_path):
+    path = tmp_path / "k.csv"
+    path.write_text("a,k\n5,01\n2,1.0\n9,\n4,V\n")
+    some = read_table(path)
+    assert target_of(some, "k", "classification")[1].tolist() == ["01", "1.0", "V"]
+    assert target_of(some, "k", "classification", True)[1].tolist() == ["1", "1", "V"]
+    first = some[np.array([0, 1])]
+    assert target_of(first, "k", "classification")[1].tolist() == ["1", "1"]
+    assert target_of(first, "k", "classification", False)[1].tolist() == ["01", "1.0"]
+    columns = Columns.fit(some, "k")
+    assert Columns.from_json(columns.to_json()) == columns
+    decided = replace(columns, number_labels=False)
+    assert Columns.from_json(decided.to_json()) == decided
+    assert "number_labels" not in columns.to_json()
+
+
+def test_a_class_that_is_only_held_out_costs_its_rows_and_not_the_fit(tmp_path, streaming, capsys):
+    count = 800
+    x = np.random.default_rng(0).normal(size=count)
+    held = np.flatnonzero(priorities(np.arange(count), 1) < np.uint64(int(0.2 * 2**64)))
+    kinds = np.where(x > 0, "high", "low").astype(object)
+    kinds[held[0]] = "rare"
+    path, model = tmp_path / "rare.parquet", tmp_path / "rare.gwi"
+    pq.write_table(pa.table({"x": x, "z": x**2, "k": kinds.astype(str)}), path, row_group_size=200)
+    assert cli.run(["fit", f"{path}", "-t", "k", "-o", f"{model}", "--mean", "linear", "--json"]) == 0
+    said = capsys.readouterr()
+    assert "1 rows held out have a label that is in no row of the fit" in said.err
+    assert json.loads(said.out)["held_out_scores"]["rows"] == len(held) - 1
+
+
+def test_a_fit_is_kept_before_it_is_scored(folder, streaming, monkeypatch):
+    kept = []
+
+    def fail(*given):
+        raise UserError("no scores today")
+
+    monkeypatch.setattr(stream_tool, "all_scores", fail)
+    source, choices = open_table(folder / "one.parquet"), Choices(mean="linear")
+    with pytest.raises(UserError, match="no scores today"):
+        fit_large(source, "y", "regression", ["kind"], choices, 0.1, on_fitted=kept.append)
+    assert len(kept) == 1
+
+
 def test_large_text_is_converted_once(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;x\n2,5;y\n")
@@ -100,13 +178,67 @@ def test_large_text_is_converted_once(tmp_path, monkeypatch):
     assert "before, is read in its place" in as_parquet(source)[1]
 
 
+def test_one_process_decides_whether_to_convert(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1,5;x\n2,5;y\n")
+    asked = []
+
+    def from_first(ranks, function):
+        asked.append(function)
+        assert function()
+        # What another process, which comes when the first has converted, would find for itself.
+        assert not function()
+        return True
+
+    monkeypatch.setattr(stream_tool.Ranks, "from_first", from_first)
+    assert "was converted to" in as_parquet(open_table(path))[1]
+    assert len(asked) == 1
+
+
+def test_packed_text_is_as_large_as_what_it_unpacks_to(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1.5,2.5\n" * 20_000))
+    monkeypatch.setattr(stream_tool, "FEW_BYTES", 100_000)
+    assert path.stat().st_size < 1000
+    assert is_large(open_table(path))
+    monkeypatch.setattr(stream_tool, "FEW_BYTES", 200_000)
+    assert not is_large(open_table(path))
+
+
 def test_files_of_a_folder_must_have_the_same_columns(tmp_path):
     with pytest.raises(UserError, match="folder without Parquet"):
         open_table(tmp_path)
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"b": [1.0]}), tmp_path / "2.parquet")
-    with pytest.raises(UserError, match="has other columns than"):
+    with pytest.raises(UserError, match=r"has other columns than .*'a', 'b'"):
         open_table(tmp_path)
+    pq.write_table(pa.table({"a": ["text"]}), tmp_path / "2.parquet")
+    with pytest.raises(UserError, match="different kinds of values"):
+        open_table(tmp_path)
+
+
+def test_columns_in_the_names_of_folders_are_refused(tmp_path):
+    pq.write_to_dataset(pa.table({"year": [2020, 2021], "a": [1.0, 2.0]}), tmp_path, partition_cols=["year"])
+    with pytest.raises(UserError, match="in the names of folders"):
+        open_table(tmp_path)
+
+
+def test_files_of_a_folder_may_differ_in_the_order_and_type_of_columns(tmp_path):
+    pq.write_table(pa.table({"a": [1, 2], "k": ["u", "v"]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"k": ["w", "u"], "a": pa.array([None, 4.5])}), tmp_path / "1.parquet")
+    wanted = {"a": [1.0, 2.0, None, 4.5], "k": ["u", "v", "w", "u"]}
+    assert read_table(tmp_path).data.to_pydict() == wanted
+    assert sampled_table(open_table(tmp_path), 0).data.to_pydict() == wanted
+
+
+def test_a_file_that_is_damaged_in_its_middle_is_a_mistake_of_the_user(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": np.random.default_rng(0).normal(size=5000)}), path)
+    content = bytearray(path.read_bytes())
+    content[4:200] = b"x" * 196
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="cannot be read"):
+        sampled_table(open_table(path), 0)
 
 
 def test_the_launcher_passes_options_on_and_says_what_it_needs():
@@ -118,6 +250,54 @@ def test_the_launcher_passes_options_on_and_says_what_it_needs():
     assert two == ["--nnodes=2", "--max-restarts=3", "-m", "gwi", "fit"]
     with pytest.raises(UserError, match="gwi launch takes"):
         torchrun_arguments(["--nproc-per-node", "4"])
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """As a process of a launch; the file that says there was a mistake."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv(launching.MISTAKE, f"{tmp_path}/mistake")
+    return tmp_path / "mistake"
+
+
+@pytest.mark.parametrize("arguments", [["fit", "--no-such-option"], ["fit", "none.csv", "-t", "y", "-o", "m.gwi"]])
+def test_a_mistake_is_said_by_one_process_of_a_launch_and_not_tried_again(launched, arguments, capsys):
+    assert cli.run(arguments) == 0
+    assert launched.exists()
+    assert "gwi: " in capsys.readouterr().err
+    # The same mistake, found a moment later by another process.
+    for found in (UserError("wrong"), RuntimeError("Connection closed by peer")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cli, "is_given_up", lambda wait=0.0: wait > 0)
+            patch.setattr(cli, "app", lambda *given, error=found, **named: raised(error))
+            assert cli.run(arguments) == 0
+        assert capsys.readouterr().err == ""
+
+
+def raised(error):
+    raise error
+
+
+def test_a_process_of_a_launch_that_fails_alone_says_so(launched, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "PARTNER_TIME", 0.0)
+    monkeypatch.setattr(cli, "app", lambda *given, **named: raised(RuntimeError("a bug")))
+    assert cli.run(["fit"]) == 1
+    assert "this is a bug in gwi" in capsys.readouterr().err
+
+
+def test_a_snapshot_that_cannot_be_written_is_said_at_once(tmp_path, monkeypatch, capsys):
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(gwi_snapshots, "write_atomically", full)
+    with noted_warnings(quiet=False):
+        Snapshots.of(tmp_path, "fit").write("rows", {}, {})
+        assert "No space left on device" in capsys.readouterr().err
+        warnings.warn("of ours", GWIWarning, stacklevel=1)
+        warnings.warn("of ours", GWIWarning, stacklevel=1)
+        warnings.warn("of a library", UserWarning, stacklevel=1)
+        assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "note: of ours\n"
 
 
 @pytest.mark.slow

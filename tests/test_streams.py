@@ -1,16 +1,22 @@
 """A fit from a stream is the fit in memory: the same sums, the same algebra, the same posterior where the rows that judge are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
-from gwi import GWIClassifier, GWIRegressor, parallel_training, stream_tasks
+from gwi import GWIClassifier, GWIRegressor, learners, parallel_training, stream_tasks
 from gwi.kernels import default_kernel
+from gwi.learners import squares
+from gwi.parallel_training import train_on_stream
+from gwi.snapshots import Snapshots
 from gwi.sources import ArraySource
 from gwi.stream_tasks import stream_task
 from gwi.sums import row_sums
@@ -155,6 +161,35 @@ def test_a_module_is_trained_on_the_stream(folder):
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.5 * f.std()
 
 
+def test_snapshots_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 20)
+    stream = replace(prepared().task.stream, snapshots=Snapshots.of(tmp_path, "fit"))
+
+    def trained(width, place):
+        module = gwi.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
+        train_on_stream(module, lambda x, y: squares(module(x.float()), y.mT.float()), stream, name="mlp", seed=0, place=place)
+        return module.state_dict()
+
+    first, second = trained(4, 0), trained(4, 1)
+    assert not torch.equal(first["0.weight"], second["0.weight"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mean-1.snapshot", "mean-2.snapshot"]
+    torch.testing.assert_close(trained(4, 0), first, rtol=0, atol=0)
+    # A wider one in the same place begins anew.
+    assert trained(6, 0)["0.weight"].shape == (6, 3)
+
+
+def test_means_are_trained_under_the_place_they_have_in_the_list(monkeypatch):
+    places = []
+    plain = learners.train_on_stream
+    monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 10)
+    monkeypatch.setattr(learners, "train_on_stream", lambda *a, **k: (places.append(k["place"]), plain(*a, **k))[1])
+    x, y, _ = rows(400)
+    networks = [gwi.mlp(3, hidden=(width,)) for width in (4, 8)]
+    GWIRegressor(["network", *networks], num_inducing=10, random_state=0).fit(ArraySource(x, y[:, None]))
+    GWIClassifier(["linear", "network"], num_inducing=10, random_state=0).fit(ArraySource(x, y > 0))
+    assert places == [0, 1, 2, 1]
+
+
 def test_a_small_file_is_read_into_memory(folder, monkeypatch):
     monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 10**6)
     x, y, _ = rows()
@@ -217,3 +252,41 @@ def test_streamed_predictions_and_scores_are_those_of_the_estimators(folder, tmp
     assert scores.nll == pytest.approx(classifier.nll(frame, np.where(y > 0.6, "high", "low")), rel=1e-9)
     with pytest.raises(ValueError, match="lacks the columns 'a'"):
         gwi.predict_source(model, tmp_path / "out.parquet", tmp_path / "again.parquet")
+
+
+def test_columns_of_another_file_are_found_by_name(folder, tmp_path):
+    x, y, _ = rows(600, seed=3)
+    named = {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": y, "kind": np.where(y > 0.6, "high", "low")}
+    for order, path in (("abcy", "same"), ("cyab", "other"), ("aby", "fewer")):
+        pq.write_table(pa.table({name: named[name] for name in order}), tmp_path / f"{path}.parquet")
+    # A column that the fit did not have, of text besides.
+    pq.write_table(pa.table({name: named[name] for name in ("kind", "b", "y", "c", "a")}), tmp_path / "more.parquet")
+    options = {"mean": LinearRegression(), "num_inducing": 10, "random_state": 0}
+    model = GWIRegressor(**options).fit(folder / "numbers", "y")
+    wanted = gwi.score_source(model, tmp_path / "same.parquet", "y")
+    assert gwi.score_source(model, tmp_path / "other.parquet", "y") == wanted
+    assert gwi.score_source(model, tmp_path / "more.parquet", "y") == wanted
+    with pytest.raises(ValueError, match=r"lacks 1 of 3 columns: 'c'"):
+        gwi.score_source(model, tmp_path / "fewer.parquet", "y")
+    judged = [
+        GWIRegressor(**options).fit(folder / "numbers", "y", validation=(tmp_path / f"{name}.parquet", "y")).predict(x[:5], True)
+        for name in ("same", "other", "more")
+    ]
+    np.testing.assert_array_equal(judged[0], judged[1])
+    np.testing.assert_array_equal(judged[0], judged[2])
+
+
+def test_a_file_of_validation_rows_judges_a_fit_in_memory_too(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 10**6)
+    x, y, _ = rows(300, seed=3)
+    kinds = np.where(y > 0.6, "high", "low")
+    pq.write_table(pa.table({"c": x[:, 2], "y": y, "a": x[:, 0], "b": x[:, 1]}), tmp_path / "y.parquet")
+    pq.write_table(pa.table({"c": x[:, 2], "kind": kinds, "a": x[:, 0], "b": x[:, 1]}), tmp_path / "kind.parquet")
+    for model, data, target, values in (
+        (GWIRegressor(LinearRegression(), num_inducing=10, random_state=0), folder / "numbers", "y", y),
+        (GWIClassifier("linear", num_inducing=10, random_state=0), folder / "labels", "kind", kinds),
+    ):
+        from_file = clone(model).fit(data, target, validation=(tmp_path / f"{target}.parquet", target))
+        from_arrays = clone(model).fit(data, target, validation=(x, values))
+        predicted = "predict_proba" if target == "kind" else "predict_interval"
+        np.testing.assert_allclose(getattr(from_file, predicted)(x[:5]), getattr(from_arrays, predicted)(x[:5]), rtol=1e-9)

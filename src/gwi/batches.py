@@ -98,7 +98,7 @@ def labels_and_shape(loader: DataLoader[Any]) -> tuple[NDArray[Any], tuple[int, 
     return np.concatenate(found), shape
 
 
-def validation_arrays(validation: Any) -> tuple[Any, Any]:
+def pair_of(validation: Any) -> tuple[Any, Any]:
     """Rows and labels of a pair, or all that a loader gives."""
     if not isinstance(validation, DataLoader):
         rows, labels = validation

@@ -106,9 +106,9 @@ def learn_members(
 ) -> list[Trained]:
     """Train, or ask, every mean; a module is only asked if `freeze`."""
     begun = []
-    for item in means:
+    for place, item in enumerate(means):
         task.report(name_of(item), 0.0)
-        begun.append(learn_logits(item, task, prior, basis, y_judge, judge_weight, freeze=freeze))
+        begun.append(learn_logits(item, replace(task, place=place), prior, basis, y_judge, judge_weight, freeze=freeze))
     return list(run_pending(task, begun))
 
 

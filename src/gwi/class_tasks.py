@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from gwi.batches import Batches, Reservoir
 from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
+from gwi.chunks import RowSource
 from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
 from gwi.class_model import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.features import NetworkFeatures
@@ -30,7 +31,6 @@ from gwi.means import FirstColumns, ModuleMean
 from gwi.prior import PriorFit
 from gwi.progress import Report
 from gwi.scaling import Array, OriginalRowsMean, Scales
-from gwi.sources import RowSource
 from gwi.stream_tasks import stream_task
 
 NUM_FOLDS = 5
@@ -183,7 +183,7 @@ def streamed_logits(
     options: ClassOptions,
     freeze: bool,
     snapshots: Any = None,
-    description: str = "",
+    estimator: Any = None,
 ) -> Prepared:
     """Means of a table that is read some rows at a time, judged on rows set apart, stacked."""
     found = stream_task(
@@ -194,7 +194,7 @@ def streamed_logits(
         device=options.device,
         network_dtype=options.network_dtype,
         snapshots=snapshots,
-        description=description,
+        estimator=estimator,
         report=options.report,
     )
     judged = stacked_task(found.task, found.y_judge, torch.ones_like(found.y_judge[0]), means, options, freeze=freeze)

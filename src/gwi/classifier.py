@@ -20,8 +20,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import nn
 from torch.utils.data import DataLoader
 
-from gwi.batches import Batches, checked_shapes, indices, labels_and_shape, validation_arrays
+from gwi.batches import Batches, checked_shapes, indices, labels_and_shape, pair_of
 from gwi.calibration import CovarianceName
+from gwi.chunks import RowSource
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import assemble_classes
 from gwi.class_joint import JOINT_BATCH, PAPER_BATCH, JointOptions, default_epochs, joint_model, paper_model
@@ -36,8 +37,8 @@ from gwi.measures import GaussianMeasure
 from gwi.progress import Report, progress
 from gwi.ranks import Ranks
 from gwi.scaling import MERGED_ROWS, Array, merge_equal_rows
-from gwi.sources import RowSource, as_source, is_source
-from gwi.stream_tasks import in_memory
+from gwi.sources import as_source, is_source
+from gwi.stream_tasks import in_memory, validation_arrays
 
 LikelihoodName = Literal["softmax", "robust-max"]
 # The share of the rows that joint training sets apart when no validation rows are given.
@@ -149,7 +150,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             X: rows; or a path, a dataset or a loader of rows and labels.
             y: labels; of a path or a dataset the name of their column; of a loader None.
             sample_weight: of each row; not with a module.
-            validation: rows and labels that frozen means have not seen, or a loader; all means are then judged on them.
+            validation: rows and labels that frozen means have not seen, a path and a column, or a loader; they judge all means.
             snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start = time.perf_counter()
@@ -172,11 +173,12 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit_source(self, source: RowSource, sample_weight: Any, validation: Any, snapshots: Any, options: ClassOptions) -> None:
         rows = in_memory(source)
+        validation = validation if rows is None else validation_arrays(validation, source.features, labels=True)
         if rows is None:
             if sample_weight is not None or self.preset is not None:
                 raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
             means = self._chosen()
-            prepared = streamed_logits(source, validation, means, options, self.freeze_mean, snapshots, repr(self))
+            prepared = streamed_logits(source, validation, means, options, self.freeze_mean, snapshots, self)
             task = prepared.learned.task
             assert task.classes is not None
             self.classes_, self.n_features_in_ = task.classes, task.x.shape[1]
@@ -225,8 +227,10 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             self.classes_, labels = self.classes_[np.unique(labels)], np.unique(labels, return_inverse=True)[1]
             self._require_classes()
         judge = None
+        if not isinstance(validation, DataLoader):
+            validation = validation_arrays(validation, getattr(self, "feature_names_in_", None), labels=True)
         if validation is not None:
-            x_new, y_new = validation_arrays(validation)
+            x_new, y_new = pair_of(validation)
             x_new = check_array(x_new, dtype=np.float64)
             if x_new.shape[1] != X.shape[1]:
                 raise ValueError(f"validation needs {X.shape[1]} columns, like the training rows; got {x_new.shape[1]}.")

@@ -26,6 +26,8 @@ from gwi.console import (
     check_max_time,
     check_output,
     check_task,
+    failed,
+    mistaken,
     names,
     note,
     noted_warnings,
@@ -33,7 +35,7 @@ from gwi.console import (
     print_json,
     show,
 )
-from gwi.launching import give_up, is_given_up
+from gwi.launching import PARTNER_TIME, is_given_up, is_launched
 from gwi.tables import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -46,15 +48,14 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit code. A user's mistake is one sentence on the error stream."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and is_given_up():
+    if is_launched() and is_given_up():
         return 0
     try:
         result = app(list(arguments), prog_name="gwi", standalone_mode=False)
     except UserError as error:
-        code = _failed(str(error), 2)
-        return 0 if give_up() else code
+        return mistaken(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        return _failed("interrupted; no output was written.", 130)
+        return failed("interrupted; no output was written.", 130)
     except typer.Exit as error:
         return error.exit_code
     except BrokenPipeError:
@@ -64,15 +65,13 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         # What typer raises for wrong arguments; the class has moved between its versions.
         if hasattr(error, "format_message"):
-            return _failed(error.format_message(), 2)
+            return mistaken(error.format_message())
+        # A partner that found a mistake leaves the group first, which ends the others, and then says so.
+        if is_launched() and is_given_up(wait=PARTNER_TIME):
+            return 0
         traceback.print_exc()
-        return _failed("this is a bug in gwi; please report the lines above.", 1)
+        return failed("this is a bug in gwi; please report the lines above.", 1)
     return result if isinstance(result, int) else 0
-
-
-def _failed(sentence: str, code: int) -> int:
-    print(f"gwi: {' '.join(sentence.split())}", file=sys.stderr)
-    return code
 
 
 def _version(shown: bool) -> bool:
@@ -174,7 +173,7 @@ def _fit_large(
     if said:
         note(said, quiet)
     with noted_warnings(quiet), contextlib.redirect_stdout(io.StringIO()):
-        tool = fit_large(source, target, task, drop, choices, holdout, snapshots)
+        tool = fit_large(source, target, task, drop, choices, holdout, snapshots, lambda fitted: fitted.save(output))
     if is_first:
         _keep(tool, tool.estimator.summary_.num_rows, output, as_json, quiet)
 

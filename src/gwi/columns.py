@@ -84,11 +84,13 @@ class Columns:
         target: the column to predict.
         columns: those that are used.
         dropped: those that are not, each with the reason.
+        number_labels: whether labels are numbers, so that 1, 1.0 and 01 are one; None where nobody has decided.
     """
 
     target: str
     columns: tuple[Column, ...]
     dropped: tuple[tuple[str, str], ...]
+    number_labels: bool | None = None
 
     @staticmethod
     def fit(table: Table, target: str, leave_out: Sequence[str] = ()) -> Columns:
@@ -149,7 +151,8 @@ class Columns:
     def to_json(self) -> dict[str, Any]:
         """As plain lists, numbers and text."""
         columns = [{k: list(v) if isinstance(v, tuple) else v for k, v in vars(column).items()} for column in self.columns]
-        return {"target": self.target, "columns": columns, "dropped": [list(pair) for pair in self.dropped]}
+        found = {"target": self.target, "columns": columns, "dropped": [list(pair) for pair in self.dropped]}
+        return found if self.number_labels is None else found | {"number_labels": self.number_labels}
 
     @staticmethod
     def from_json(node: Any) -> Columns:
@@ -161,7 +164,8 @@ class Columns:
         try:
             columns = tuple(_column_from_json(part) for part in node["columns"])
             dropped = tuple((str(name), str(reason)) for name, reason in node["dropped"])
-            found = Columns(str(node["target"]), columns, dropped)
+            decided = node.get("number_labels")
+            found = Columns(str(node["target"]), columns, dropped, None if decided is None else bool(decided))
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"The description of the columns is none ({type(error).__name__}: {error}).") from error
         if not columns or len({column.name for column in columns}) < len(columns):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gwi.launching import give_up, is_launched
 from gwi.tables import UserError
 
 ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
@@ -27,16 +28,43 @@ def note(sentence: str, quiet: bool) -> None:
         print(f"note: {sentence}", file=sys.stderr)
 
 
+def mistaken(sentence: str) -> int:
+    """Say what the user did wrong; of all processes of a launch the first to find it says so, and none is started again."""
+    if not is_launched():
+        return failed(sentence, 2)
+    if give_up():
+        failed(sentence, 2)
+    return 0
+
+
+def failed(sentence: str, code: int) -> int:
+    """Say in one line what went wrong; the code to end with."""
+    print(f"gwi: {' '.join(sentence.split())}", file=sys.stderr)
+    return code
+
+
 @contextmanager
 def noted_warnings(quiet: bool) -> Iterator[None]:
-    """Our own warnings as notes; others, of libraries, are not for users of the command."""
+    """Our own warnings as notes at the end, those of snapshots at once; others, of libraries, are not for users."""
     from gwi.findings import GWIWarning
+    from gwi.snapshots import SnapshotWarning
 
-    with warnings.catch_warnings(record=True) as caught:
+    caught: dict[str, None] = {}
+
+    def keep(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
+        # A long fit whose snapshots fail should say so while there is time to make room for them.
+        if issubclass(category, SnapshotWarning):
+            note(str(message), quiet)
+        else:
+            caught.setdefault(str(message))
+
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GWIWarning)
+        warnings.simplefilter("always", SnapshotWarning)
+        warnings.showwarning = keep
         yield
-    for text in dict.fromkeys(str(item.message) for item in caught):
+    for text in caught:
         note(text, quiet)
 
 

@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from gwi.calibration import CovarianceChoice, NoiseName, row_kernel
+from gwi.chunks import RowSource
 from gwi.encoding import encode_model, encode_summary
 from gwi.files import to_bytes, write_atomically
 from gwi.findings import GWIWarning, severe_messages
@@ -37,8 +38,8 @@ from gwi.progress import progress
 from gwi.ranks import Ranks
 from gwi.regression_tasks import array_task, checked_validation, chosen_means, given_points, require_options
 from gwi.scaling import MERGED_ROWS, Array, merge_equal_rows
-from gwi.sources import RowSource, as_source, is_source
-from gwi.stream_tasks import in_memory, stream_task
+from gwi.sources import as_source, is_source
+from gwi.stream_tasks import in_memory, stream_task, validation_arrays
 from gwi.tempering import conformal_quantile
 
 
@@ -140,11 +141,10 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             X: rows; or a path, a dataset or a loader of rows and targets.
             y: one target, or one column a target; of a path or a dataset the name of the column, or several; of a loader None.
             sample_weight: of each row; whole numbers count it as so many equal rows, others are relative.
-            validation: rows and targets that frozen means have not seen; all means are then judged on them.
+            validation: rows and targets that frozen means have not seen, or a path and a column; all means are judged on them.
             snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
-        start = time.perf_counter()
-        names = None
+        start, names = time.perf_counter(), None
         require_options(self)
         if is_source(X):
             source = as_source(X, y)
@@ -168,7 +168,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         if len(X) < 2:
             raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
         if validation is not None:
-            validation = checked_validation(self, validation)
+            validation = checked_validation(self, validation_arrays(validation, getattr(self, "feature_names_in_", None)))
         with progress(self.verbose > 0) as report:
             task, y_judge, judge_weight = array_task(
                 X, targets, weight, validation, self._generator(), self.device, floating_dtype(self.dtype), report
@@ -196,7 +196,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
                 device=self.device,
                 network_dtype=floating_dtype(self.dtype),
                 snapshots=snapshots,
-                description=repr(self),
+                estimator=self,
                 report=report,
             )
             self._one_target = len(prepared.y_judge) == 1 and not isinstance(y, list | tuple)

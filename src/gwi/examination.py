@@ -120,7 +120,7 @@ def examine(tool: Tool, source: Source, chunk_size: int, report: Callable[[str, 
         UserError: when no row has a target, or the file does not fit the model.
     """
     everything, num_rows = sampled(source, max(1, min(most, MOST_CELLS // len(source.header))), chunk_size, report)
-    table, y = target_of(everything, tool.columns.target, tool.task)
+    table, y = target_of(everything, tool.columns.target, tool.task, tool.columns.number_labels)
     report("predictions", 0.0)
     judged = judge(tool, table)
     scores = all_scores(tool, [judged])

@@ -103,9 +103,9 @@ def learn_means(
 
     prior, z, basis = task.decided(chosen)
     begun = []
-    for item in means:
+    for place, item in enumerate(means):
         task.report(name_of(item), 0.0)
-        begun.append(learn(item, task, prior, basis, freeze))
+        begun.append(learn(item, replace(task, place=place), prior, basis, freeze))
     members = run_pending(task, begun)
     judged = torch.stack([member.judged for member in members])
     mixing = torch.stack([convex_weights(judged[:, j], y_judge[j], judge_weight) for j in range(len(y_judge))])

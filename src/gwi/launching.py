@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ COMMANDS = ("fit",)
 MISTAKE = "GWI_LAUNCH_MISTAKE"
 # How often processes are started again after one of them died.
 MAX_RESTARTS = 100
+# Seconds that a process waits for another to say that the user made a mistake.
+PARTNER_TIME = 5.0
 
 
 def torchrun_arguments(arguments: Sequence[str]) -> list[str]:
@@ -55,17 +58,34 @@ def launch(arguments: Sequence[str]) -> int:
         return 2 if is_given_up() else 0
 
 
-def is_given_up() -> bool:
-    """Whether a process of this launch found a mistake of the user's, which no restart would mend."""
-    return MISTAKE in os.environ and Path(os.environ[MISTAKE]).exists()
+def is_launched() -> bool:
+    """Whether this process is one of a launch."""
+    return MISTAKE in os.environ and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def is_given_up(wait: float = 0.0) -> bool:
+    """Whether a process of this launch found a mistake of the user's, which no restart would mend.
+
+    Args:
+        wait: seconds in which it may still say so.
+    """
+    if MISTAKE not in os.environ:
+        return False
+    deadline = time.monotonic() + wait
+    while not Path(os.environ[MISTAKE]).exists():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def give_up() -> bool:
-    """Tell the launcher that a restart would not help; False where there is no launcher to tell.
+    """Tell the launcher that a restart would not help; whether no process has told it before.
 
     The process should then end with code 0: after any other torchrun starts it again.
     """
-    if MISTAKE not in os.environ or "TORCHELASTIC_RUN_ID" not in os.environ:
+    try:
+        Path(os.environ[MISTAKE]).touch(exist_ok=False)
+    except FileExistsError:
         return False
-    Path(os.environ[MISTAKE]).touch()
     return True

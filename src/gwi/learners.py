@@ -56,6 +56,7 @@ class Task:
         stream: all training rows, where x is only a sample of them.
         n_jobs: of joblib, for fits that are independent of each other.
         num_seen: N where x is a sample that stands for all training rows; None when x are all, or there is a stream.
+        place: of the mean among those that are learned, which names its snapshot.
     """
 
     x: Float[Tensor, "N D"]
@@ -71,6 +72,7 @@ class Task:
     stream: Stream | None = None
     n_jobs: int | None = None
     num_seen: int | None = None
+    place: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -209,7 +211,7 @@ def network_learner(
             outputs = network.members(x.to(task.network_dtype))
             return task.loss(outputs, y.mT.to(outputs.dtype).expand(outputs.shape)).sum(0)
 
-        train_on_stream(network, loss, task.stream, name=name, seed=task.seed(), rule=rule)
+        train_on_stream(network, loss, task.stream, name=name, seed=task.seed(), rule=rule, place=task.place)
         mean = ModuleMean(network.double().requires_grad_(False))
         return Trained(name, mean, at_rows(mean, task.x_judge), time.perf_counter() - start)
     x = task.x.to(task.network_dtype)
@@ -253,6 +255,7 @@ def module_learner(module: nn.Module, task: Task, *, num_epochs: int, name: str)
             name=name,
             seed=task.seed(),
             learning_rate=learning_rate,
+            place=task.place,
         )
         streamed.eval().requires_grad_(False)
         return Trained(name, streamed, at_rows(streamed, task.x_judge), time.perf_counter() - start)

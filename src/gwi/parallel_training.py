@@ -61,6 +61,7 @@ def train_on_stream(
     batch_size: int | None = None,
     learning_rate: float = 3e-3,
     weight_decay: float = 1e-2,
+    place: int = 0,
 ) -> None:
     """Train a module, the same on every process, in place.
 
@@ -71,13 +72,14 @@ def train_on_stream(
         module: what is trained.
         loss: of each row.
         stream: of training rows.
-        name: of the stage, for its snapshot.
+        name: of the module, for progress.
         seed: of order and dropout.
         rule: the targets; those of the rows unless given.
         num_epochs: passes over the rows; as many as give `FEWEST_STEPS` unless given, and one at least.
         batch_size: rows a step, of all processes together; `batch_size_for` unless given.
         learning_rate: at its highest.
         weight_decay: of AdamW.
+        place: among the means of the fit, for its snapshot.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
     steps = math.ceil(stream.num_rows / (batch_size_for(stream.num_rows) if batch_size is None else batch_size))
@@ -88,7 +90,9 @@ def train_on_stream(
     def rate(step: int) -> float:
         return min((step + 1) / warm_up, 0.5 * (1 + math.cos(math.pi * step / (epochs * steps))) + 1e-3)
 
-    done = _resume(module, optimiser, stream, name)
+    # Not by name: two means of a list may have the same.
+    stage = f"mean-{place + 1}"
+    done = _resume(module, optimiser, stream, stage)
     last = time.monotonic()
     for epoch in range(done // steps, epochs):
         for step, (x, y) in enumerate(stream.batches(steps, seed_of(seed, epoch))):
@@ -105,14 +109,14 @@ def train_on_stream(
             optimiser.step()
             done = place + 1
             if stream.ranks.is_first and time.monotonic() - last >= stream.snapshots.interval:
-                stream.snapshots.write(name, {"steps": done}, _state(module, optimiser))
+                stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
                 last = time.monotonic()
             if done % 50 == 0:
                 stream.report(name, done / (epochs * steps))
         if not all(bool(p.isfinite().all()) for p in parameters):
             raise FloatingPointError(f"A parameter of {name} became NaN or infinite in epoch {epoch}; standardise the rows.")
     if stream.ranks.is_first:
-        stream.snapshots.write(name, {"steps": done}, _state(module, optimiser))
+        stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
     # Running averages, such as those of batch normalisation, are each process's own: all take those of the first.
     module.load_state_dict(stream.ranks.from_first(module.state_dict))
 
@@ -124,10 +128,11 @@ def _state(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Ten
     return found
 
 
-def _resume(module: nn.Module, optimiser: torch.optim.Optimizer, stream: Stream, name: str) -> int:
-    """Take over the last snapshot; how many steps it has behind it."""
-    found = stream.ranks.from_first(lambda: stream.snapshots.read(name))
-    if found is None:
+def _resume(module: nn.Module, optimiser: torch.optim.Optimizer, stream: Stream, stage: str) -> int:
+    """Take over the last snapshot; how many steps it has behind it. One of a module of another shape is passed over."""
+    found = stream.ranks.from_first(lambda: stream.snapshots.read(stage))
+    shapes = {f"module.{key}": value.shape for key, value in module.state_dict().items()}
+    if found is None or {key: value.shape for key, value in found[1].items() if key.startswith("module.")} != shapes:
         module.load_state_dict(stream.ranks.from_first(module.state_dict))
         return 0
     progress, tensors = found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from numbers import Real
 from typing import Any, cast
@@ -76,7 +77,10 @@ def checked_validation(estimator: Any, validation: Any) -> tuple[Array, Array]:
         raise ValueError(f"validation is a pair, (X, y), of rows that the means have not seen; got {type(validation).__name__}.")
     X, y = as_array(validation[0]), as_array(validation[1])
     try:
-        rows = validate_data(estimator, X, dtype=np.float64, reset=False)
+        with warnings.catch_warnings():
+            # An array has no names to compare, which is no matter.
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            rows = validate_data(estimator, X, dtype=np.float64, reset=False)
         targets = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         check_consistent_length(rows, targets)
     except ValueError as error:

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped, UInt
 from numpy.typing import NDArray
 
+from gwi.chunks import Chunk, RowSource
 from gwi.progress import Report, silent
 from gwi.ranks import Ranks
 from gwi.scaling import Array, Scales
-from gwi.sources import Chunk, RowSource, shares_of
+from gwi.sources import shares_of
 
 # Rows that judge, and rows for all that is learned from a sample.
 NUM_JUDGES, NUM_SAMPLED = 10_000, 20_000

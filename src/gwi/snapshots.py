@@ -19,6 +19,10 @@ from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
 INTERVAL = 30.0
 
 
+class SnapshotWarning(RuntimeWarning):
+    """A snapshot that could not be written, or not be read."""
+
+
 @dataclass(frozen=True)
 class Snapshots:
     """Snapshots of the stages of one fit, one file each.
@@ -43,6 +47,17 @@ class Snapshots:
         text = json.dumps(description, sort_keys=True, default=str)
         return Snapshots(path, hashlib.sha256(text.encode()).hexdigest(), interval)
 
+    @staticmethod
+    def seed(folder: str | os.PathLike[str], drawn: int) -> int:
+        """The seed that is kept in a folder, for fits without one of their own; the one just drawn where there is none yet."""
+        path = Path(folder) / "seed.json"
+        try:
+            return int(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(drawn).encode())
+            return drawn
+
     def path(self, stage: str) -> Path | None:
         """Of a stage's file."""
         return None if self.folder is None else self.folder / f"{stage}.snapshot"
@@ -55,7 +70,7 @@ class Snapshots:
         try:
             document, tensors = from_bytes(path.read_bytes(), str(path))
         except ModelFileError as error:
-            warnings.warn(f"{error} The stage begins anew.", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{error} The stage begins anew.", SnapshotWarning, stacklevel=2)
             return None
         return (document["progress"], tensors) if document.get("fit") == self.key else None
 
@@ -73,7 +88,7 @@ class Snapshots:
         except OSError as error:
             kept = "the one before it is kept" if path.exists() else "there is none before it"
             reason = error.strerror or str(error)
-            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", SnapshotWarning, stacklevel=2)
             return False
         return True
 

@@ -6,78 +6,32 @@ however the source is read.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, SubsetRandomSampler
 
+from gwi.arrow_sources import parquet_source as parquet_source
+from gwi.chunks import CHUNK_SIZE, RowSource
+from gwi.chunks import Chunk as Chunk
+from gwi.descriptions import described, digest
 from gwi.scaling import Array
 
-# Rows read at a time, groups that are mixed when rows are shuffled, and rows of a group where the source has none of its own.
-CHUNK_SIZE = 1 << 15
+# Groups that are mixed when rows are shuffled, and rows of a group where the source has none of its own.
 MIXED = 4
 GROUP_SIZE = 1 << 16
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Some rows.
-
-    Attributes:
-        x: features.
-        y: targets, one column each, or labels.
-        number: of each row in the source, from 0.
-    """
-
-    x: Float[Array, "n D"]
-    y: Shaped[NDArray[Any], "n ..."]
-    number: Int[NDArray[Any], " n"]
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def __getitem__(self, rows: Any) -> Chunk:
-        return Chunk(self.x[rows], self.y[rows], self.number[rows])
-
-    @staticmethod
-    def join(parts: Sequence[Chunk]) -> Chunk:
-        """The rows of all."""
-        if len(parts) == 1:
-            return parts[0]
-        return Chunk(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y", "number")))
-
-
-@runtime_checkable
-class RowSource(Protocol):
-    """Where rows come from.
-
-    Attributes:
-        features: names of the columns of x; None where they have none.
-        group_sizes: how many rows each group has.
-    """
-
-    @property
-    def features(self) -> tuple[str, ...] | None:
-        """Names of the columns of x."""
-        ...
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """How many rows each group has."""
-        ...
-
-    def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
-        """The rows of a group in order, at most about `size` at a time."""
-        ...
+# Rows of a loader by which it is told from another.
+NUM_COMPARED = 256
 
 
 @dataclass(frozen=True)
@@ -104,158 +58,17 @@ class ArraySource:
         """All of one size but the last."""
         return _even_groups(len(self.x), self.group_size)
 
+    @property
+    def fingerprint(self) -> Any:
+        """A hash of all rows."""
+        return [self.group_size, described(np.asarray(self.x)), described(np.asarray(self.y))]
+
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group."""
         stop = min((group + 1) * self.group_size, len(self.x))
         for start in range(group * self.group_size, stop, size):
             rows = slice(start, min(start + size, stop))
             yield Chunk(self.x[rows], self.y[rows], np.arange(rows.start, rows.stop))
-
-
-# From an Arrow table and the numbers of its rows to features, targets, and the rows among them that have a target.
-Convert = Callable[[Any, NDArray[np.int64]], Chunk]
-
-
-class ArrowSource:
-    """A Parquet file, a folder of them, or a `pyarrow.dataset`; groups are row groups.
-
-    Args:
-        data: a path, several, or a dataset.
-        convert: from a table with `columns` to rows.
-        columns: to read.
-        features: names of the columns of x; None where they have none.
-    """
-
-    def __init__(self, data: Any, convert: Convert, columns: Sequence[str], features: tuple[str, ...] | None):
-        dataset = open_dataset(data)
-        self._convert, self._columns, self._features = convert, list(columns), features
-        self._parts = [part for fragment in dataset.get_fragments() for part in _row_groups(fragment)]
-        self._sizes = tuple(_num_rows(part) for part in self._parts)
-        self._starts = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
-        self._schema = dataset.schema
-
-    @property
-    def features(self) -> tuple[str, ...] | None:
-        """Names of the columns of x."""
-        return self._features
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """Rows of each row group."""
-        return self._sizes
-
-    def tables(self, group: int, size: int = CHUNK_SIZE) -> Iterator[tuple[Any, NDArray[np.int64]]]:
-        """Arrow tables of a group with the numbers of their rows."""
-        import pyarrow as pa
-
-        start = int(self._starts[group])
-        # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
-        batches = self._parts[group].to_batches(
-            schema=self._schema,
-            columns=self._columns,
-            batch_size=size,
-            batch_readahead=1,
-            fragment_readahead=1,
-            use_threads=False,
-            cache_metadata=False,
-        )
-        for batch in batches:
-            if batch.num_rows:
-                yield pa.Table.from_batches([batch]), np.arange(start, start + batch.num_rows)
-                start += batch.num_rows
-
-    def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
-        """The rows of a group."""
-        for table, numbers in self.tables(group, size):
-            yield self._convert(table, numbers)
-
-
-def open_dataset(data: Any) -> Any:
-    """An Arrow dataset from a path, a folder, several paths, or itself.
-
-    Raises:
-        ValueError: when there is none.
-    """
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    if isinstance(data, ds.Dataset):
-        return data
-    paths = [str(path) for path in data] if isinstance(data, list | tuple) else str(data)
-    try:
-        found = ds.dataset(paths, format="parquet")
-        if not any(True for _ in found.get_fragments()):
-            raise ValueError(f"{paths} holds no Parquet files.")
-        return found
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{paths} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-
-
-def _row_groups(fragment: Any) -> list[Any]:
-    return list(fragment.split_by_row_group()) if hasattr(fragment, "split_by_row_group") else [fragment]
-
-
-def _num_rows(part: Any) -> int:
-    groups = getattr(part, "row_groups", None)
-    return int(groups[0].num_rows) if groups else int(part.count_rows())
-
-
-def parquet_source(data: Any, target: str | Sequence[str], *, labels: bool = False) -> ArrowSource:
-    """A source from columns of numbers: those called `target` are the targets, all others features.
-
-    Args:
-        data: a path, a folder, or a dataset.
-        target: the column to predict, or several.
-        labels: whether the target is a label rather than a number.
-
-    Raises:
-        ValueError: when a column is missing or holds no numbers.
-    """
-    import pyarrow as pa
-
-    dataset = open_dataset(data)
-    schema = dataset.schema
-    targets = [target] if isinstance(target, str) else list(target)
-    for name in targets:
-        if name not in schema.names:
-            shown = ", ".join(map(repr, schema.names[:8]))
-            raise ValueError(f"There is no column {name!r} to predict; there are {shown}.")
-    features = tuple(name for name in schema.names if name not in targets)
-    if not features:
-        raise ValueError(f"There is no column to predict {', '.join(map(repr, targets))} from.")
-    for name in features if labels else schema.names:
-        kind = schema.field(name).type
-        if not (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)
-        ):
-            raise ValueError(f"Column {name!r} holds {kind}, not numbers; leave it out, or use `gwi fit`, which encodes it.")
-
-    def convert(table: Any, numbers: NDArray[np.int64]) -> Chunk:
-        x = np.column_stack([finite_numbers(table, name, numbers) for name in features])
-        if labels:
-            return Chunk(x, table.column(targets[0]).to_numpy(zero_copy_only=False), numbers)
-        return Chunk(x, np.column_stack([finite_numbers(table, name, numbers) for name in targets]), numbers)
-
-    return ArrowSource(dataset, convert, [*features, *targets], features)
-
-
-def finite_numbers(table: Any, name: str, numbers: NDArray[np.int64]) -> Array:
-    """A column as finite numbers.
-
-    Raises:
-        ValueError: naming the first row where it is none.
-    """
-    import pyarrow as pa
-
-    column = table.column(name)
-    kind = pa.int8() if pa.types.is_boolean(column.type) else pa.float64()
-    values = np.asarray(column.cast(kind, safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    wrong = ~np.isfinite(values)
-    if wrong.any():
-        raise ValueError(
-            f"Row {numbers[wrong.argmax()] + 1}, column {name!r} is missing, NaN or infinite; impute or drop such rows first."
-        )
-    return values
 
 
 class LoaderSource:
@@ -268,14 +81,31 @@ class LoaderSource:
 
     def __init__(self, loader: DataLoader[Any], *, labels: bool = False):
         self._loader, self._labels = loader, labels
-        plain = isinstance(loader.sampler, SequentialSampler | RandomSampler) and not getattr(
-            loader.sampler, "replacement", False
-        )
-        self._has_places = plain and loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
-        if self._has_places:
-            self._sizes = _even_groups(len(loader.dataset), GROUP_SIZE)  # type: ignore[arg-type]
+        self._places = _places(loader)
+        self._first, self._keeps_order = "", False
+        if self._places is not None:
+            self._sizes = _even_groups(len(self._places), GROUP_SIZE)
         else:
-            self._sizes = (sum(len(rows) for rows, _ in loader),)
+            self._sizes = (sum(len(rows) for rows, _ in self._batches()),)
+
+    def in_one_order(self) -> LoaderSource:
+        """The same, but a pass that begins with other rows than the first is an error: where rows are known by their number."""
+        found = copy.copy(self)
+        found._keeps_order = True
+        return found
+
+    def _batches(self) -> Iterator[Any]:
+        """One pass of a loader that decides its own order."""
+        for i, batch in enumerate(self._loader):
+            if i == 0:
+                first = digest(described(list(batch)))
+                self._first = self._first or first
+                if self._keeps_order and first != self._first:
+                    raise ValueError(
+                        "The loader gives its rows in another order each time, so that rows set apart to judge cannot be told "
+                        "from rows to learn from; give it an order that stays, or pass validation=."
+                    )
+            yield batch
 
     @property
     def features(self) -> None:
@@ -287,19 +117,29 @@ class LoaderSource:
         """Runs of places; a loader that decides its own order is one group."""
         return self._sizes
 
+    @property
+    def fingerprint(self) -> Any:
+        """A hash of some rows at even distances; of a loader that decides its own order of the first batch."""
+        if self._places is None:
+            return [self._sizes, self._first]
+        dataset: Any = self._loader.dataset
+        chosen = self._places[:: max(1, len(self._places) // NUM_COMPARED)]
+        return [self._sizes, digest([[place, described(dataset[place])] for place in chosen])]
+
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group, one batch of the loader at a time."""
         loader, number = self._loader, group * GROUP_SIZE
-        if self._has_places:
-            loader = DataLoader(
+        batches: Iterable[Any] = self._batches()
+        if self._places is not None:
+            batches = DataLoader(
                 loader.dataset,
                 batch_size=loader.batch_size,
-                sampler=range(number, number + self._sizes[group]),
+                sampler=self._places[number : number + self._sizes[group]],
                 num_workers=loader.num_workers,
                 collate_fn=loader.collate_fn,
             )
         held: list[Chunk] = []
-        for rows, targets in loader:
+        for rows, targets in batches:
             x = np.asarray(_array(rows), dtype=np.float64)
             if x.ndim != 2 or not np.isfinite(x).all():
                 raise ValueError(
@@ -314,6 +154,18 @@ class LoaderSource:
                 held = []
         if held:
             yield Chunk.join(held)
+
+
+def _places(loader: DataLoader[Any]) -> Sequence[int] | None:
+    """The places of a loader's dataset that it reads, in order; None where the loader alone knows its rows."""
+    sampler, dataset = loader.sampler, loader.dataset
+    if loader.batch_size is None or isinstance(dataset, IterableDataset):
+        return None
+    if isinstance(sampler, SubsetRandomSampler):
+        return sorted(int(place) for place in sampler.indices)
+    if isinstance(sampler, SequentialSampler | RandomSampler) and not getattr(sampler, "replacement", False):
+        return range(len(dataset))  # type: ignore[arg-type]
+    return None
 
 
 def _array(values: Any) -> Any:
@@ -331,13 +183,14 @@ def is_source(value: Any) -> bool:
     return hasattr(value, "get_fragments") or (hasattr(value, "group_sizes") and hasattr(value, "read"))
 
 
-def as_source(data: Any, target: Any, *, labels: bool = False) -> RowSource:
+def as_source(data: Any, target: Any, *, labels: bool = False, features: Sequence[str] | None = None) -> RowSource:
     """The source that a user means.
 
     Args:
         data: a path, a folder, a `pyarrow.dataset`, a loader, or a source.
         target: with files and datasets the column to predict, or several; else None.
         labels: whether the target is a label.
+        features: with files and datasets the columns of x in their order; all but the target unless given.
     """
     if isinstance(data, DataLoader):
         if target is not None:
@@ -349,7 +202,16 @@ def as_source(data: Any, target: Any, *, labels: bool = False) -> RowSource:
         raise ValueError(f"With a file or dataset y is the name of the target's column; got {type(target).__name__}.")
     if isinstance(data, str | os.PathLike) and not Path(data).exists():
         raise FileNotFoundError(f"{data} does not exist.")
-    return parquet_source(data, target, labels=labels)
+    return parquet_source(data, target, labels=labels, features=features)
+
+
+def fingerprint_of(source: RowSource) -> str:
+    """One word that tells the rows of a source from others; a user's own source that says nothing is told by a few rows."""
+    own = getattr(source, "fingerprint", None)
+    if own is None:
+        first = next(iter(source.read(0)), None) if source.group_sizes else None
+        own = None if first is None else described([first.x, first.y])
+    return digest([own, source.group_sizes, source.features])
 
 
 def seed_of(*parts: int) -> int:

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi.arrow_sources import ArrowSource, finite_numbers, open_dataset
 from gwi.batches import indices
+from gwi.chunks import Chunk, RowSource
 from gwi.classification_metrics import ClassScores, class_totals
 from gwi.classifier import GWIClassifier
 from gwi.estimators import GWIRegressor
 from gwi.metrics import Law, Scores, score_totals
 from gwi.scaling import Array
-from gwi.sources import ArrowSource, Chunk, RowSource, as_source, finite_numbers, in_order, open_dataset
+from gwi.sources import as_source, in_order
 from gwi.tails import quantile
 from gwi.tempering import conformal_quantile
 
@@ -98,13 +100,18 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
 
     Args:
         model: fitted.
-        data: rows with their targets.
+        data: rows with their targets; columns are found by name where the fit knew names.
         target: the column of the targets; None with a loader.
     """
     is_classifier = isinstance(model, GWIClassifier)
-    source: RowSource = as_source(data, target, labels=is_classifier)
+    # By name where the fit knew names: a file may have the columns in another order.
+    known = getattr(model, "feature_names_in_", None)
+    features = None if known is None else known.tolist()
+    source: RowSource = as_source(data, target, labels=is_classifier, features=features)
     totals: Any = None
     for chunk in in_order(source, range(len(source.group_sizes))):
+        if chunk.x.shape[1] != model.n_features_in_:
+            raise ValueError(f"The data has {chunk.x.shape[1]} columns; the model was fitted to {model.n_features_in_}.")
         if isinstance(model, GWIClassifier):
             labels = indices(np.array(chunk.y.tolist()), model.classes_)
             part: Any = class_totals(model.model_.probabilities(chunk.x)[0], labels)

@@ -13,13 +13,16 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gwi.chunks import Chunk, RowSource
+from gwi.descriptions import described, estimator_description
+from gwi.interop import as_array
 from gwi.learners import Task
 from gwi.progress import Report, silent
 from gwi.ranks import Ranks
 from gwi.scaling import Array, Scales
 from gwi.sketches import NUM_JUDGES, Moments, Sample, Sketch, sketch
 from gwi.snapshots import Snapshots
-from gwi.sources import Chunk, RowSource, as_source, in_order, is_source, shares_of
+from gwi.sources import LoaderSource, as_source, fingerprint_of, in_order, is_source, shares_of
 from gwi.streams import Stream
 
 # Numbers that are read into memory without a thought: 80 MB.
@@ -60,7 +63,7 @@ def stream_task(
     device: torch.device | str = "cpu",
     network_dtype: torch.dtype = torch.float32,
     snapshots: str | os.PathLike[str] | None = None,
-    description: Any = None,
+    estimator: Any = None,
     report: Report = silent,
     shares: Sequence[Sequence[int]] | None = None,
 ) -> StreamTask:
@@ -74,14 +77,27 @@ def stream_task(
         device: where tensors go.
         network_dtype: of networks that we train.
         snapshots: the folder of snapshots; None for none.
-        description: of all that the fit depends on besides rows and seed.
+        estimator: whose parameters tell this fit from others; without a `random_state` the seed is kept with the snapshots.
         report: of progress.
         shares: the groups of each process; even ones unless given.
     """
     ranks = Ranks.current()
-    seed = ranks.from_first(lambda: int(torch.randint(2**62, (1,), generator=generator)))
+    if validation is None and isinstance(source, LoaderSource):
+        source = source.in_one_order()
+
+    def chosen_seed() -> int:
+        drawn = int(torch.randint(2**62, (1,), generator=generator))
+        is_chosen = getattr(estimator, "random_state", 0) is not None
+        return drawn if snapshots is None or is_chosen else Snapshots.seed(snapshots, drawn)
+
+    seed = ranks.from_first(chosen_seed)
     generator.manual_seed(seed)
-    kept = Snapshots.of(snapshots, [source.group_sizes, source.features, labels, seed, description, validation is not None])
+    kept = Snapshots()
+    if snapshots is not None:
+        description = None if estimator is None else estimator_description(estimator)
+        rows_that_judge = None if validation is None else _validation_description(validation, labels, source.features)
+        key = ranks.from_first(lambda: [fingerprint_of(source), labels, seed, description, rows_that_judge])
+        kept = Snapshots.of(snapshots, key)
     divided = shares_of(source.group_sizes, ranks.num_ranks) if shares is None else tuple(map(tuple, shares))
     found = ranks.from_first(lambda: _read_sketch(kept, seed))
     if found is None:
@@ -101,7 +117,9 @@ def stream_task(
         raise ValueError(f"The source has {found.num_rows} rows, too few to learn from; pass them as arrays.")
     stream = Stream(source, found, scales, divided, ranks, device, classes, kept, report)
     x, y = stream.tensors(found.learning)
-    judges = found.judges if validation is None else _validation(validation, found.seed, labels, x.shape[1])
+    judges = found.judges if validation is None else _validation(validation, found.seed, labels, source.features)
+    if judges.x.ndim != 2 or judges.x.shape[1] != x.shape[1]:
+        raise ValueError(f"validation needs {x.shape[1]} columns, like the training rows; got {judges.x.shape[1:]}.")
     x_judge, y_judge = stream.tensors(judges)
     if y_judge.shape[0] != y.shape[0]:
         raise ValueError(f"validation needs {y.shape[0]} target(s), like the training rows; got {y_judge.shape[0]}.")
@@ -110,19 +128,42 @@ def stream_task(
     return StreamTask(task, y_judge, note)
 
 
-def _validation(validation: Any, seed: int, labels: bool, num_columns: int) -> Chunk:
+def validation_arrays(validation: Any, features: Sequence[str] | NDArray[Any] | None, *, labels: bool = False) -> Any:
+    """Validation rows and targets as arrays where a source of them is given; anything else as it is.
+
+    Args:
+        validation: what the user gave.
+        features: names of the columns, to find them by; None where they have none.
+        labels: whether the targets are labels.
+    """
+    if validation is None or not is_source(_parted(validation)[0]):
+        return validation
+    chunk = _validation(validation, 0, labels, None if features is None else tuple(features))
+    chunk = chunk[np.argsort(chunk.number)]
+    return chunk.x, np.array(chunk.y.tolist()) if labels else chunk.y
+
+
+def _validation(validation: Any, seed: int, labels: bool, features: Sequence[str] | None) -> Chunk:
     """Rows that judge: those given, or a sample of a source of them."""
-    data, target = validation if isinstance(validation, list | tuple) and len(validation) == 2 else (validation, None)
+    data, target = _parted(validation)
     if is_source(data):
-        rows = sketch(as_source(data, target, labels=labels), seed, labels=labels, judges=False, num_sampled=NUM_JUDGES)
-        chunk = rows.sample.rows[:NUM_JUDGES]
-    else:
-        x = np.asarray(data, dtype=np.float64)
-        y = np.asarray(target)
-        chunk = Chunk(x, y if labels else y.reshape(len(x), -1).astype(np.float64), np.arange(len(x)))
-    if chunk.x.ndim != 2 or chunk.x.shape[1] != num_columns:
-        raise ValueError(f"validation needs {num_columns} columns, like the training rows; got {chunk.x.shape[1:]}.")
-    return chunk
+        source = as_source(data, target, labels=labels, features=features)
+        return sketch(source, seed, labels=labels, judges=False, num_sampled=NUM_JUDGES).sample.rows[:NUM_JUDGES]
+    x, y = np.asarray(as_array(data), dtype=np.float64), np.asarray(as_array(target))
+    return Chunk(x, y if labels else y.reshape(len(x), -1).astype(np.float64), np.arange(len(x)))
+
+
+def _validation_description(validation: Any, labels: bool, features: Sequence[str] | None) -> Any:
+    data, target = _parted(validation)
+    if is_source(data):
+        return fingerprint_of(as_source(data, target, labels=labels, features=features))
+    return described([as_array(data), as_array(target)])
+
+
+def _parted(validation: Any) -> tuple[Any, Any]:
+    if isinstance(validation, list | tuple) and len(validation) == 2:
+        return validation[0], validation[1]
+    return validation, None
 
 
 def _write_sketch(snapshots: Snapshots, found: Sketch) -> None:

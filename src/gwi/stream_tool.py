@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import secrets
-from collections.abc import Iterator, Sequence
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,13 +14,27 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi.arrow_sources import ArrowSource
+from gwi.chunks import Chunk
 from gwi.columns import Columns
+from gwi.findings import GWIWarning
 from gwi.ranks import Ranks
 from gwi.sketches import priorities
-from gwi.sources import ArrowSource, Chunk
 from gwi.stream_tasks import FEW_NUMBERS
 from gwi.tables import DECIMAL, Source, Table, UserError, open_table, parquet_files, read_parts
-from gwi.tool import Choices, TaskName, Tool, all_scores, estimator_for, guess_task, judge, target_of
+from gwi.tool import (
+    Choices,
+    Judged,
+    TaskName,
+    Tool,
+    all_scores,
+    estimator_for,
+    guess_task,
+    judge,
+    labels_are_numbers,
+    of_known_labels,
+    target_of,
+)
 
 # Rows from which the columns are learned, and the most that are held out for the scores.
 NUM_LEARNED, MOST_HELD_OUT = 20_000, 100_000
@@ -30,10 +47,24 @@ def is_large(source: Source) -> bool:
     if Ranks.current().num_ranks > 1 or source.path.is_dir():
         return True
     if not source.is_parquet:
-        return source.path.stat().st_size > FEW_BYTES
+        return source.path.stat().st_size > FEW_BYTES or (source.is_compressed and _unpacks_to_more_than(source.path, FEW_BYTES))
     import pyarrow.parquet as pq
 
     return sum(pq.ParquetFile(path).metadata.num_rows for path in parquet_files(source.path)) * len(source.header) > FEW_NUMBERS
+
+
+def _unpacks_to_more_than(path: Path, limit: int) -> bool:
+    # What gzip makes of zeros: no text is packed more densely.
+    if path.stat().st_size * 1032 <= limit:
+        return False
+    count = 0
+    with gzip.open(path) as file:
+        try:
+            while count <= limit and (block := file.read(1 << 20)):
+                count += len(block)
+        except (EOFError, OSError, zlib.error) as error:
+            raise UserError(f"{path} is a damaged gzip file ({error}).") from error
+    return count > limit
 
 
 def as_parquet(source: Source) -> tuple[Source, str]:
@@ -41,9 +72,15 @@ def as_parquet(source: Source) -> tuple[Source, str]:
     if source.is_parquet:
         return source, ""
     output = source.path.with_name(f"{source.path.name}.parquet")
-    ranks = Ranks.current()
-    if not (output.exists() and output.stat().st_mtime >= source.path.stat().st_mtime):
-        ranks.from_first(lambda: convert_to_parquet(source, output))
+
+    def converted() -> bool:
+        if output.exists() and output.stat().st_mtime >= source.path.stat().st_mtime:
+            return False
+        convert_to_parquet(source, output)
+        return True
+
+    # One process looks and converts: others might look after it has converted, and not wait for it.
+    if Ranks.current().from_first(converted):
         note = f"{source.path} was converted to {output}, once; later fits read that file."
     else:
         note = f"{output}, converted from {source.path} before, is read in its place."
@@ -84,24 +121,38 @@ def sampled_table(source: Source, seed: int, count: int = NUM_LEARNED) -> Table:
             lowest = numbers[np.argsort(priorities(numbers, seed), kind="stable")[:count]]
         lowest.sort()
         parts = []
-        for group in range(len(raw.group_sizes)):
-            for table, numbers in raw.tables(group):
-                first, last = np.searchsorted(lowest, [numbers[0], numbers[-1] + 1])
-                if last > first:
-                    parts.append(table.take(lowest[first:last] - numbers[0]))
+        for table, numbers in _checked(raw, source):
+            first, last = np.searchsorted(lowest, [numbers[0], numbers[-1] + 1])
+            if last > first:
+                parts.append(table.take(lowest[first:last] - numbers[0]))
         return Table(source, pa.concat_tables(parts).combine_chunks(), lowest)
 
     return Ranks.current().from_first(read)
+
+
+def _checked(raw: ArrowSource, source: Source) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """The tables of all groups.
+
+    Raises:
+        UserError: when a file is damaged in its middle.
+    """
+    import pyarrow as pa
+
+    try:
+        for group in range(len(raw.group_sizes)):
+            yield from raw.tables(group)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{source.path} cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def _not_encoded(table: Any, numbers: NDArray[np.int64]) -> Chunk:
     raise TypeError("A table whose columns have not been learned yet is read as tables.")
 
 
-def _arrow(source: Source, columns: list[str], convert: Any) -> ArrowSource:
+def _arrow(source: Source, columns: list[str], convert: Any, conversion: Any = None) -> ArrowSource:
     files = [str(path) for path in parquet_files(source.path)]
     try:
-        return ArrowSource(files, convert, columns, None)
+        return ArrowSource(files, convert, columns, None, conversion)
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -116,11 +167,12 @@ def table_source(
         held = priorities(numbers, seed) < border
         chosen = held if part == "scores" else ~held
         table = Table(source, data, numbers)[chosen]
-        known, y = target_of(table, columns.target, task)
+        known, y = target_of(table, columns.target, task, columns.number_labels)
         x = columns.transform(known) if len(known) else np.empty((0, len(columns.features)))
         return Chunk(x, y if task == "classification" else y[:, None], known.rows)
 
-    return _arrow(source, [*(column.name for column in columns.columns), columns.target], convert)
+    conversion = [columns.to_json(), task, seed, share, part, source.decimal]
+    return _arrow(source, [*(column.name for column in columns.columns), columns.target], convert, conversion)
 
 
 def held_out_tables(source: Source, columns: Columns, seed: int, share: float) -> Iterator[Table]:
@@ -128,11 +180,10 @@ def held_out_tables(source: Source, columns: Columns, seed: int, share: float) -
     names = [*(column.name for column in columns.columns), columns.target]
     raw = _arrow(source, names, _not_encoded)
     border = np.uint64(min(int(share * 2**64), 2**64 - 1))
-    for group in range(len(raw.group_sizes)):
-        for data, numbers in raw.tables(group):
-            held = priorities(numbers, seed) < border
-            if held.any():
-                yield Table(source, data, numbers)[held]
+    for data, numbers in _checked(raw, source):
+        held = priorities(numbers, seed) < border
+        if held.any():
+            yield Table(source, data, numbers)[held]
 
 
 def fit_large(
@@ -143,8 +194,19 @@ def fit_large(
     choices: Choices,
     holdout: float,
     snapshots: Path | None = None,
+    on_fitted: Callable[[Tool], Any] = lambda tool: None,
 ) -> Tool:
-    """Fit columns and estimator to a table of any size, with scores on rows held out; every process returns the same.
+    """Fit columns and estimator to a table of any size, with scores on rows held out, on the first process.
+
+    Args:
+        source: the table.
+        target: the column to predict.
+        task: what is predicted, or auto to guess it.
+        drop: columns to leave out.
+        choices: how to fit.
+        holdout: the share of the rows for the scores.
+        snapshots: the folder of snapshots.
+        on_fitted: called on the first process before the scores are computed, so that a fit is kept whatever they meet.
 
     Raises:
         UserError: when the table or the choices do not fit.
@@ -153,6 +215,9 @@ def fit_large(
     chosen = guess_task(sample, target) if task == "auto" else task
     known, _ = target_of(sample, target, chosen)
     columns = Columns.fit(known, target, drop)
+    if chosen == "classification":
+        # Once, from the sample: chunks that each decide for themselves would give one label two names.
+        columns = replace(columns, number_labels=labels_are_numbers(sample, target))
     num_rows = sum(_arrow(source, [target], _not_encoded).group_sizes)
     share = min(holdout, MOST_HELD_OUT / num_rows)
     # Another seed than the sample's: rows held out for the scores take no part in the fit, not even as judges.
@@ -165,7 +230,30 @@ def fit_large(
         raise UserError(f"{source.path}: {error}") from error
     estimator.set_params(verbose=0)
     tool = Tool(estimator, columns, {})
-    if share and Ranks.current().is_first:
-        scores = all_scores(tool, (judge(tool, table) for table in held_out_tables(source, columns, split_seed, share)))
-        tool = replace(tool, scores=scores)
+    if Ranks.current().is_first:
+        on_fitted(tool)
+        if share:
+            tool = replace(tool, scores=_held_out_scores(tool, held_out_tables(source, columns, split_seed, share)))
     return tool
+
+
+def _held_out_scores(tool: Tool, tables: Iterable[Table]) -> dict[str, float]:
+    """Scores on the rows whose label the model knows; a warning says how many others there are."""
+    num_strange = 0
+
+    def judged() -> Iterator[Judged]:
+        nonlocal num_strange
+        for table in tables:
+            present, _ = target_of(table, tool.columns.target, tool.task, tool.columns.number_labels)
+            known = of_known_labels(tool, present)
+            num_strange += len(present) - len(known)
+            yield judge(tool, known)
+
+    scores = all_scores(tool, judged())
+    if num_strange:
+        warnings.warn(
+            f"{num_strange} rows held out have a label that is in no row of the fit; they are left out of the scores.",
+            GWIWarning,
+            stacklevel=2,
+        )
+    return scores

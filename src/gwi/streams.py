@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi.batches import indices
+from gwi.chunks import Chunk, RowSource
 from gwi.linalg import cholesky
 from gwi.measures import kernel_matrix
 from gwi.progress import Report, silent
@@ -22,7 +23,7 @@ from gwi.ranks import Ranks
 from gwi.scaling import Scales
 from gwi.sketches import Sketch
 from gwi.snapshots import Snapshots
-from gwi.sources import Chunk, RowSource, in_order, seed_of, shuffled
+from gwi.sources import in_order, seed_of, shuffled
 from gwi.sums import SUMMED, RowSums, combined, no_sums, row_sums
 
 # From standardised rows and targets to what is to be learned there.

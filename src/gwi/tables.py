@@ -225,24 +225,41 @@ def _check_header(place: str, header: tuple[str, ...]) -> None:
 
 
 def _open_parquet(path: Path) -> Source:
+    schema = _joint_schema(path)
+    header = tuple(str(name) for name in schema.names)
+    return Source(path, header, is_parquet=True, decimal=((schema.metadata or {}).get(DECIMAL, b".")).decode())
+
+
+def _joint_schema(path: Path) -> Any:
+    """The columns of a Parquet file, or of all files of a folder: in the order of the first, of types that hold all values.
+
+    Raises:
+        UserError: naming a file that is damaged, or two that are not parts of one table.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    headers: dict[tuple[str, ...], Path] = {}
-    decimal = "."
+    found: list[tuple[Path, Any]] = []
     for part in parquet_files(path):
+        if path.is_dir() and any("=" in folder for folder in part.relative_to(path).parent.parts):
+            raise UserError(
+                f"{part}: values of columns are in the names of folders; write them into the files, or fit from Python, which "
+                "reads such folders."
+            )
         try:
-            with pq.ParquetFile(part) as file:
-                headers.setdefault(tuple(str(name) for name in file.schema_arrow.names), part)
-                decimal = ((file.schema_arrow.metadata or {}).get(DECIMAL, b".")).decode()
+            found.append((part, pq.read_schema(part)))
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{part} is a damaged Parquet file ({_first_line(error)}).") from error
-    if len(headers) > 1:
-        first, other = list(headers.values())[:2]
-        raise UserError(f"{other} has other columns than {first}; the files of a folder must be parts of one table.")
-    header = next(iter(headers))
-    _check_header(str(path), header)
-    return Source(path, header, is_parquet=True, decimal=decimal)
+    first, schema = found[0]
+    _check_header(str(path), tuple(str(name) for name in schema.names))
+    for other, its in found[1:]:
+        if different := set(its.names) ^ set(schema.names):
+            shown = ", ".join(map(repr, sorted(different)[:8]))
+            raise UserError(f"{other} has other columns than {first} ({shown}); files of a folder must be parts of one table.")
+    try:
+        return pa.unify_schemas([its for _, its in found], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise UserError(f"The files of {path} hold different kinds of values in a column: {_first_line(error)}.") from error
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -332,12 +349,16 @@ def _parquet_batches(source: Source, size: int) -> Iterator[tuple[Any, float]]:
     import pyarrow.parquet as pq
 
     files = parquet_files(source.path)
+    schema = _joint_schema(source.path)
     for i, path in enumerate(files):
         try:
             with pq.ParquetFile(path) as file:
                 total, done = max(file.metadata.num_rows, 1), 0
                 for batch in file.iter_batches(batch_size=min(size, 1 << 16), use_threads=False):
                     done += batch.num_rows
+                    if batch.schema != schema:
+                        arrays = [batch.column(field.name).cast(field.type, safe=False) for field in schema]
+                        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                     yield batch, (i + done / total) / len(files)
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path} is a damaged Parquet file ({_first_line(error)}).") from error

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi.cells import numbers, texts
+from gwi.cells import number_pattern, numbers, texts
 from gwi.classification_metrics import class_totals
 from gwi.classifier import GWIClassifier
 from gwi.columns import Columns
@@ -119,26 +120,49 @@ def guess_task(table: Table, target: str) -> TaskName:
     return "classification" if few and (present == np.round(present)).all() else "regression"
 
 
-def target_of(table: Table, target: str, task: TaskName) -> tuple[Table, NDArray[Any]]:
-    """The rows that have a target, and it: numbers, or labels as text."""
+def target_of(table: Table, target: str, task: TaskName, number_labels: bool | None = None) -> tuple[Table, NDArray[Any]]:
+    """The rows that have a target, and it: numbers, or labels as text.
+
+    Args:
+        table: rows.
+        target: the column to predict.
+        task: what is predicted.
+        number_labels: whether labels are numbers, decided once for a model; None to decide from these rows.
+    """
     if target not in table.names:
         raise UserError(f"{table.source.path} has no column {target!r}, the target of the model.")
     if task == "regression":
         values = numbers(table, target)
         known = ~np.isnan(values)
         return table[known], values[known]
-    labels = _labels(table, target)
+    labels = _labels(table, target, number_labels)
     known = np.array([label is not None for label in labels])
     return table[known], np.array([label for label in labels if label is not None], dtype=str)
 
 
-def _labels(table: Table, target: str) -> list[str | None]:
-    """Labels as text; 1, 1.0 and 01 are one label."""
+def labels_are_numbers(table: Table, target: str) -> bool:
+    """Whether every label is a number, so that 1, 1.0 and 01 are one label."""
     try:
-        values = numbers(table, target)
+        numbers(table, target)
     except UserError:
-        return list(texts(table, target).to_pylist())
-    return [None if math.isnan(v) else str(int(v)) if v.is_integer() else repr(float(v)) for v in values.tolist()]
+        return False
+    return True
+
+
+def _labels(table: Table, target: str, number_labels: bool | None) -> list[str | None]:
+    """Labels as text; where labels are numbers, 1, 1.0 and 01 are one, and a cell that is no number is a label of its own."""
+    are_numbers = labels_are_numbers(table, target)
+    found = list(texts(table, target).to_pylist())
+    if are_numbers and number_labels is not False:
+        return [None if math.isnan(v) else _written(v) for v in numbers(table, target).tolist()]
+    if not number_labels:
+        return found
+    pattern, decimal = re.compile(number_pattern(table)), table.source.decimal
+    return [_written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in found]
+
+
+def _written(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def mean_of(name: str, task: TaskName) -> Any:
@@ -188,6 +212,8 @@ def fit_tool(table: Table, y: NDArray[Any], target: str, task: TaskName, drop: S
             f"{path}, column {target!r}: {len(different)} different labels in {len(y)} rows are too many to learn "
             "(for numbers: --task regression)."
         )
+    if task == "classification":
+        columns = replace(columns, number_labels=labels_are_numbers(table, target))
     estimator = estimator_for(task, choices)
     try:
         _with_progress(estimator, columns.transform(table), y, choices.verbose)
@@ -258,7 +284,7 @@ def judge(tool: Tool, table: Table) -> Judged:
     Raises:
         UserError: naming a label that the model does not know.
     """
-    known, y = target_of(table, tool.columns.target, tool.task)
+    known, y = target_of(table, tool.columns.target, tool.task, tool.columns.number_labels)
     if len(y) == 0:
         num_columns = len(tool.estimator.classes_) if isinstance(tool.estimator, GWIClassifier) else 0
         return Judged(np.empty((0, num_columns) if num_columns else 0), None if num_columns else np.empty(0), y)
@@ -273,6 +299,12 @@ def judge(tool: Tool, table: Table) -> Judged:
         return Judged(tool.estimator.predict_proba(X), None, places)
     mean, std = tool.estimator.predict(X, return_std=True)
     return Judged(mean, std, y)
+
+
+def of_known_labels(tool: Tool, table: Table) -> Table:
+    """The rows of a table whose label the model knows; all that have a target in regression."""
+    known, y = target_of(table, tool.columns.target, tool.task, tool.columns.number_labels)
+    return known[np.isin(y, tool.estimator.classes_)] if isinstance(tool.estimator, GWIClassifier) else known
 
 
 def all_scores(tool: Tool, parts: Iterable[Judged]) -> dict[str, float]:
