@@ -13,7 +13,7 @@ from waves import wave
 
 @pytest.fixture(scope="module")
 def fitted():
-    return GWIRegressor(random_state=0).fit(*wave())
+    return GWIRegressor("svgp", random_state=0).fit(*wave())
 
 
 def test_tensors_in_give_tensors_out(fitted):
@@ -25,7 +25,7 @@ def test_tensors_in_give_tensors_out(fitted):
     assert fitted.predict_interval(rows.float()).dtype == torch.float32
     assert isinstance(fitted.decompose(rows).epistemic, torch.Tensor)
     assert isinstance(fitted.ood_score(rows), torch.Tensor)
-    from_tensors = GWIRegressor(random_state=0).fit(torch.from_numpy(wave()[0]), torch.from_numpy(wave()[1]))
+    from_tensors = GWIRegressor("svgp", random_state=0).fit(torch.from_numpy(wave()[0]), torch.from_numpy(wave()[1]))
     np.testing.assert_array_equal(from_tensors.predict(x), fitted.predict(x))
     assert fitted.nll(rows, torch.from_numpy(y)) == fitted.nll(x, y)
 

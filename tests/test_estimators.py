@@ -111,10 +111,14 @@ def test_variance_is_epistemic_plus_aleatoric(fitted):
 
 def test_away_from_data_the_variance_of_f_returns_to_the_priors_and_the_score_to_one(fitted):
     near, far = np.array([[0.3]]), np.array([[60.0]])
-    prior = fitted.posterior_.kernel.prior_kernel.outputscale.item() * np.var(wave()[1])
-    assert fitted.decompose(far).epistemic[0] == pytest.approx(prior, rel=1e-6)
-    assert fitted.ood_score(far)[0] == pytest.approx(1.0)
-    assert fitted.ood_score(near)[0] < 0.05
+    alone = GWIRegressor("svgp", random_state=0).fit(*wave())
+    prior = alone.posterior_.kernel.prior_kernel.outputscale.item() * np.var(wave()[1])
+    assert alone.decompose(far).epistemic[0] == pytest.approx(prior, rel=1e-6)
+    # Where stacked means disagree, f is even less known.
+    assert fitted.decompose(far).epistemic[0] >= 0.99 * prior
+    for model in (alone, fitted):
+        assert model.ood_score(far)[0] == pytest.approx(1.0)
+        assert model.ood_score(near)[0] < 0.05
 
 
 def test_between_two_clusters_the_standard_deviation_grows():
