@@ -51,7 +51,7 @@ PAPER_LABELS = [
 
 # A module may import from those before it.
 LAYERS = [
-    {"linalg", "text_files"},
+    {"linalg", "text_files", "schemas"},
     {"measures", "lbfgs", "networks", "scaling", "trees", "progress", "files", "tables", "ranks", "descriptions"},
     {
         "launching",

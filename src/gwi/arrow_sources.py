@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gwi.chunks import CHUNK_SIZE, Chunk
 from gwi.descriptions import described
 from gwi.scaling import Array
+from gwi.schemas import joint_schema
 
 # The most bytes at the end of a file that are looked at to tell it from others.
 LARGEST_FOOTER = 1 << 26
@@ -97,33 +98,13 @@ def open_dataset(data: Any) -> Any:
         fragments = list(found.get_fragments())
         if not fragments:
             raise ValueError(f"{paths} holds no Parquet files.")
-        schema = _joint_schema(fragments)
+        schema = joint_schema([(fragment.path, fragment.physical_schema) for fragment in fragments])
         for name in found.schema.names:
             if name not in schema.names:
                 schema = schema.append(found.schema.field(name))
         return found if schema.equals(found.schema) else ds.dataset(paths, schema=schema, **options)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{paths} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-
-
-def _joint_schema(fragments: Sequence[Any]) -> Any:
-    """The columns of all files in the order of the first, each of a type that holds the values of all.
-
-    Raises:
-        ValueError: naming two files with different columns.
-    """
-    import pyarrow as pa
-
-    schemas = [fragment.physical_schema for fragment in fragments]
-    if len(schemas) == 1:
-        return schemas[0]
-    for fragment, schema in zip(fragments, schemas, strict=True):
-        if different := set(schema.names) ^ set(schemas[0].names):
-            shown = ", ".join(map(repr, sorted(different)[:8]))
-            raise ValueError(
-                f"{fragment.path} and {fragments[0].path} differ in the columns {shown}; they must be parts of one table."
-            )
-    return pa.unify_schemas(schemas, promote_options="permissive")
 
 
 def _is_plain(part: Any, columns: Sequence[str]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi.schemas import joint_schema
 from gwi.text_files import BLOCK, Utf8
 from gwi.text_files import UserError as UserError
 
@@ -239,7 +240,7 @@ def _joint_schema(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: list[tuple[Path, Any]] = []
+    found: list[tuple[str, Any]] = []
     for part in parquet_files(path):
         if path.is_dir() and any("=" in folder for folder in part.relative_to(path).parent.parts):
             raise UserError(
@@ -247,19 +248,14 @@ def _joint_schema(path: Path) -> Any:
                 "reads such folders."
             )
         try:
-            found.append((part, pq.read_schema(part)))
+            found.append((str(part), pq.read_schema(part)))
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{part} is a damaged Parquet file ({_first_line(error)}).") from error
-    first, schema = found[0]
-    _check_header(str(path), tuple(str(name) for name in schema.names))
-    for other, its in found[1:]:
-        if different := set(its.names) ^ set(schema.names):
-            shown = ", ".join(map(repr, sorted(different)[:8]))
-            raise UserError(f"{other} has other columns than {first} ({shown}); files of a folder must be parts of one table.")
+    _check_header(str(path), tuple(str(name) for name in found[0][1].names))
     try:
-        return pa.unify_schemas([its for _, its in found], promote_options="permissive")
-    except pa.ArrowException as error:
-        raise UserError(f"The files of {path} hold different kinds of values in a column: {_first_line(error)}.") from error
+        return joint_schema(found)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def parquet_files(path: Path) -> list[Path]:
