@@ -41,7 +41,7 @@ def gp_classifier(seed: int) -> Any:
 
 
 def boosting(seed: int) -> Any:
-    """Early stopping, then isotonic or sigmoid calibration by five folds: sigmoid, for rows are few."""
+    """Early stopping, then sigmoid calibration by five folds; isotonic needs more rows than there are."""
     return CalibratedClassifierCV(HistGradientBoostingClassifier(random_state=seed, early_stopping=True), cv=5)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.markdown import Record, read, table
@@ -247,3 +248,31 @@ def diagnostics_uci() -> str:
     found = {(r["case"], r["split"], r["kind"]): _measured(r) for r in records}
     cases = dict.fromkeys((r["case"], r["split"]) for r in records)
     return table(["set", "split", *kinds], [[*case, *(found[*case, kind] for kind in kinds)] for case in cases])
+
+
+def classification() -> str:
+    """One row a set and method, means over splits; the least NLL of a set is bold."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in read("classification"):
+        found.setdefault((record["set"], record["method"]), []).append(record)
+
+    def mean(records: Sequence[Record], name: str) -> float:
+        return sum(float(record[name]) for record in records) / len(records)
+
+    rows = []
+    for (name, method), records in found.items():
+        best = min(mean(others, "nll") for (other, _), others in found.items() if other == name)
+        nll = f"{mean(records, 'nll'):.3f}"
+        rows.append(
+            [
+                name,
+                method,
+                f"{100 * mean(records, 'accuracy'):.1f}",
+                f"**{nll}**" if mean(records, "nll") == best else nll,
+                f"{mean(records, 'brier'):.3f}",
+                f"{mean(records, 'ece'):.3f}",
+                f"{mean(records, 'fit_seconds'):.1f}",
+                str(len(records)),
+            ]
+        )
+    return table(["set", "method", "accuracy, %", "NLL", "Brier", "ECE", "fit, s", "splits"], rows)

@@ -55,6 +55,7 @@ TABLES: dict[str, Callable[[], str]] = {
         cost_tables.processes,
         cost_tables.scaling,
         record_tables.bayesian_optimisation,
+        record_tables.classification,
         uci,
         record_tables.diagnostics_faults,
         record_tables.diagnostics_uci,

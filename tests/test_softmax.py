@@ -123,6 +123,18 @@ def test_logits_far_from_zero_and_rows_of_unlike_spread_lose_nothing():
     torch.testing.assert_close(together.entropy, shifted.entropy, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("digits", [3, 8])
+def test_a_row_does_not_depend_on_those_beside_it(digits):
+    mean, variance = cases(4, 1.0, num_rows=30)
+    variance = variance * torch.logspace(-3, 4, 30, dtype=F64)
+    variance[0] = 1e-4
+    together = softmax_moments(mean, variance, digits=digits)
+    for n in range(30):
+        alone = softmax_moments(mean[:, n : n + 1], variance[:, n : n + 1], digits=digits)
+        torch.testing.assert_close(alone.probabilities[:, 0], together.probabilities[:, n], rtol=0, atol=1e-14)
+        torch.testing.assert_close(alone.log_normaliser[0], together.log_normaliser[n], rtol=1e-13, atol=1e-13)
+
+
 def test_entropy_that_is_left_is_at_most_the_predictive_one():
     mean, variance = cases(6, 2.0, num_rows=100)
     found = softmax_moments(mean, variance)

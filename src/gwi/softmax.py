@@ -113,61 +113,65 @@ def softmax_moments(
 def _as_many_as_fit(mean: Tensor, std: Tensor, rows: Tensor, rule: _Rule, differentiable: bool) -> Tensor:
     """The first of the rows, by the spread of the last of them."""
     capacity = _DIFFERENTIABLE_CHUNK_SIZE if differentiable else _CHUNK_SIZE
-    while len(rows) > 1 and mean.shape[0] * len(_outer_nodes(mean[:, rows], std[:, rows], rule)) * len(rows) > capacity:
+    while len(rows) > 1 and mean.shape[0] * _outer_nodes(mean[:, rows], std[:, rows], rule)[0].numel() > capacity:
         rows = rows[: len(rows) // 2]
     return rows
 
 
-def _outer_nodes(mean: Tensor, std: Tensor, rule: _Rule) -> Float[Tensor, "T N"]:
-    """t, for each row from where Π P is zero to where it is one.
+def _outer_nodes(mean: Tensor, std: Tensor, rule: _Rule) -> tuple[Float[Tensor, "T N"], Float[Tensor, "T N"]]:
+    """t, for each row from where Π P is zero to where it is one, and its weights.
 
     P_l is as smooth as a Gumbel law, and where all variances are large as a normal law: the step may then be longer.
     """
     low = (mean - rule.reach * std).amax(0).clamp_max(0.0) - rule.below
     high = (mean + rule.reach * std).amax(0) + rule.above + math.log(mean.shape[0])
     step = (std.amin(0) / 3).clamp_min(rule.step)
-    count = math.ceil(float(((high - low) / step).max())) + 1
-    grid = torch.linspace(0, 1, count, dtype=mean.dtype, device=mean.device)
-    return low + (high - low) * grid[:, None]
+    t, taken = _nodes(low, high, ((high - low) / step).ceil())
+    return t, taken * (t[1] - t[0])
+
+
+def _nodes(low: Tensor, high: Tensor, steps: Float[Tensor, " N"]) -> tuple[Float[Tensor, "T N"], Float[Tensor, "T N"]]:
+    """Nodes of each row at its own distance, and which of them count: what a row gets does not depend on those beside it."""
+    index = torch.arange(int(steps.max()) + 1, dtype=steps.dtype, device=steps.device)[:, None]
+    return low + (high - low) / steps * index, (index <= steps).to(steps.dtype)
 
 
 def _moments(mean: Tensor, std: Tensor, rule: _Rule, sums: _Sums) -> tuple[Tensor, Tensor, Tensor]:
     """E p_j, E log Σ e^F and Σ_j E p_j F_j of each row."""
     with torch.no_grad():  # The integrals do not depend on where their nodes are.
-        t = _outer_nodes(mean, std, rule)
-        step = (t[-1] - t[0]) / (len(t) - 1)
+        t, weight = _outer_nodes(mean, std, rule)
     p, density, weighted = sums(mean, std, t, rule)
     # Where P is zero in floating point, so is every product with it.
     log_p = p.clamp_min(torch.finfo(p.dtype).tiny).log()
     log_product = log_p.sum(0)
     others = (log_product - log_p).exp()
-    probabilities = step * (density * others).sum(1)
+    probabilities = (weight * density * others).sum(1)
     # E F_l in the place of log 1: P_l is as smooth as the product, and zero below the range for the class l that sets its end.
     last = (mean - rule.reach * std).detach().argmax(0)
     reference = p.gather(0, last.expand(1, *p.shape[1:]))[0]
-    log_normaliser = mean.gather(0, last[None])[0] + step * (reference - log_product.exp()).sum(0)
-    return probabilities, log_normaliser, step * (weighted * others).sum((0, 1))
+    log_normaliser = mean.gather(0, last[None])[0] + (weight * (reference - log_product.exp())).sum(0)
+    return probabilities, log_normaliser, (weight * weighted * others).sum((0, 1))
 
 
 def _normal_sums(mean: Tensor, std: Tensor, t: Tensor, rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
     """P_l(t), P_l'(t) and E[F_l e^{F_l − t} exp(−e^{F_l − t})] by a rule over F_l; nodes grow with its standard deviation."""
     with torch.no_grad():
-        step = min(rule.inner_step, rule.step / max(float(std.max()), 1e-6))
-        count = 2 * math.ceil(rule.reach / step) + 1
-        z = torch.linspace(-rule.reach, rule.reach, count, dtype=mean.dtype, device=mean.device)
-        weight = (-z.square() / 2).exp()
-        weight = weight / weight.sum()
+        steps = 2 * (rule.reach / (rule.step / std.amax(0)).clamp_max(rule.inner_step)).ceil()
+        end = torch.full_like(steps, rule.reach)
+        z, taken = _nodes(-end, end, steps)
+        weight = taken * (-z.square() / 2).exp()
+        weight = weight / weight.sum(0)
     # Axes: class, outer node, row. e^{F − t} = e^{m − t} e^{F − m}: only exp(−e^{F − t}) is computed at every node.
     central = (mean[:, None] - t).clamp_max(_MOST_EXPONENT).exp()
     p, density, weighted = (mean.new_zeros(mean.shape[0], *t.shape) for _ in range(3))
-    for z_i, weight_i in zip(z.tolist(), weight.tolist(), strict=True):
-        logits = (mean + std * z_i)[:, None]
-        rate = central * (std * z_i).exp()[:, None]
-        survival = (-rate).exp_()
+    for z_i, weight_i in zip(z, weight, strict=True):
+        offset = std * z_i
+        rate = central * offset.exp()[:, None]
+        survival = (-rate).exp_() * weight_i
         falling = survival * rate
-        p.add_(survival, alpha=weight_i)
-        density.add_(falling, alpha=weight_i)
-        weighted.addcmul_(falling, logits, value=weight_i)
+        p.add_(survival)
+        density.add_(falling)
+        weighted.addcmul_(falling, (mean + offset)[:, None])
     return p, density, weighted
 
 
