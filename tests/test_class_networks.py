@@ -1,0 +1,329 @@
+"""GWIClassifier around networks: frozen or trained jointly, images, loaders, and their files."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import gwi
+from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
+from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
+from gwi.calibration import judged_covariance, matching_sums
+from gwi.class_tasks import feature_kernel
+from gwi.learners import Task
+from gwi.prior import PriorFit
+from gwi.scaling import Scales
+
+pytestmark = pytest.mark.unchecked
+
+
+@pytest.fixture(scope="module")
+def data():
+    return split_classes()
+
+
+@pytest.fixture(scope="module")
+def network(data):
+    return small_network(*data[:2])
+
+
+@pytest.fixture(scope="module")
+def images():
+    return small_images()
+
+
+# Frozen networks
+
+
+def test_a_frozen_network_stays_as_it_is_and_its_predictions_nearly_so(network, data):
+    x, y, x_new, y_new = data
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    model = GWIClassifier(network, freeze_mean=True, random_state=0).fit(x, y, validation=(x_new[:75], y_new[:75]))
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+    own = NAMES[network(torch.as_tensor(x_new).float()).argmax(1).numpy()]
+    assert (model.predict(x_new) == own).mean() > 0.98
+    assert model.ood_score(20 * x_new).mean() > 0.9 > 0.5 > model.ood_score(x_new).mean()
+
+
+def test_features_of_a_frozen_network_come_from_one_pass(network, data):
+    x, y, x_new, y_new = data
+    model = GWIClassifier(network, freeze_mean=True, kernel="features", num_inducing=40, random_state=0)
+    model.fit(x, y, validation=(x_new, y_new))
+    passes = []
+    handle = model.model_.embedding.features.network.register_forward_hook(lambda *_: passes.append(1))
+    model.predict_proba(x_new)
+    handle.remove()
+    assert len(passes) == 1
+    assert "before 4" in str(model.summary_)
+
+
+def test_a_feature_kernel_says_which_layer_and_what_is_done_to_it(network, data):
+    x, y, x_new, y_new = data
+    features = NetworkFeatures(network, "1", centre=True, projection=5, sphere=False)
+    kernel = FeatureKernel(default_kernel(5, lengthscale=2.0), features)
+    model = GWIClassifier(network, freeze_mean=True, kernel=kernel, num_inducing=50, random_state=0)
+    model.fit(x, y, validation=(x_new, y_new))
+    rows = next(model.model_.rows(x_new))
+    hidden = network[:2](torch.as_tensor(x).float()).double()
+    assert rows.shape == (150, 3 + 5)
+    torch.testing.assert_close(model.model_.embedding.features.offset, hidden.mean(0).detach(), atol=1e-5, rtol=0)
+
+
+def test_sphere_features_have_norm_one_and_forget_lengths(network, data):
+    features = NetworkFeatures(network, "1").fit(torch.as_tensor(data[0]))
+    values = features(torch.as_tensor(data[2]))
+    torch.testing.assert_close(values.norm(dim=1), torch.ones(150, dtype=torch.float64))
+    plain = NetworkFeatures(network, "1", sphere=False).fit(torch.as_tensor(data[0]))(torch.as_tensor(data[2]))
+    torch.testing.assert_close(values, plain / plain.norm(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0))
+    model = GWIClassifier([start, "linear"], freeze_mean=freeze, random_state=0)
+    model.fit(x, y, validation=(x_new[:75], y_new[:75]))
+    kept = [part for part in model.model_.posterior.mean.modules() if isinstance(part, nn.Linear)]
+    own = [layer.weight for layer in start if isinstance(layer, nn.Linear)]
+    nll = model.summary_.members[0].unseen_nll
+    assert freeze == (nll > 0.5)
+    if kept:
+        assert freeze == all(torch.equal(a.weight.to(b), b) for a, b in zip(kept, own, strict=True))
+
+
+def test_images_of_a_frozen_network_take_features_after_the_last_convolution(images):
+    x, y, network = images
+    model = GWIClassifier(network, freeze_mean=True, num_inducing=60, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    assert model.model_.embedding.features.watched == "dense.1"
+    assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
+    noise = np.random.default_rng(0).random(x[400:].shape).astype(np.float32)
+    assert np.median(model.ood_score(noise)) > np.quantile(model.ood_score(x[400:]), 0.9)
+
+
+def test_a_loader_gives_what_arrays_give(images):
+    x, y, network = images
+
+    def loader(rows, labels):
+        return DataLoader(TensorDataset(torch.from_numpy(rows), torch.from_numpy(labels)), batch_size=64)
+
+    settings = {"freeze_mean": True, "num_inducing": 60, "random_state": 0}
+    arrays = GWIClassifier(network, **settings).fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    loaders = GWIClassifier(network, **settings).fit(loader(x[:300], y[:300]), validation=loader(x[300:400], y[300:400]))
+    first, second = arrays.predict_proba(x[400:]), loaders.predict_proba(loader(x[400:], y[400:]))
+    assert first.shape == second.shape
+    # The samples of rows that stand for all are other ones.
+    np.testing.assert_allclose(first, second, atol=0.05)
+    assert loaders.nll(x[400:], y[400:]) < 0.3
+
+
+def test_the_length_scale_on_features_does_not_depend_on_the_order_of_rows():
+    generator = torch.Generator().manual_seed(0)
+    # Four classes of a thousand rows, far from each other.
+    x = torch.randn(4000, 4, generator=generator, dtype=torch.float64)
+    x[:, 3] += 20 * torch.arange(4).repeat_interleave(1000)
+    in_order, mixed = x, x[torch.randperm(4000, generator=generator)]
+    found = [feature_kernel("features", rows, 1, torch.Generator().manual_seed(1)) for rows in (in_order, mixed)]
+    scales = [kernel.base_kernel.lengthscale.item() for kernel in found]
+    assert scales[0] == pytest.approx(scales[1], rel=0.1)
+    assert scales[0] == pytest.approx(nn.functional.pdist(mixed[:2000, 1:]).median().item(), rel=0.1)
+
+
+def test_rows_that_are_not_held_are_counted(images, monkeypatch):
+    x, y, network = images
+    found = []
+    for most in (50_000, 150):
+        monkeypatch.setattr(class_tasks, "MOST_ROWS", most)
+        model = GWIClassifier(network, freeze_mean=True, num_inducing=20, tempering=1.0, random_state=0)
+        loader = DataLoader(TensorDataset(torch.from_numpy(x[:300]), torch.from_numpy(y[:300])), batch_size=64)
+        found.append(model.fit(loader, validation=(x[300:400], y[300:400])).summary_)
+    assert [summary.num_rows for summary in found] == [300, 300]
+    whole, sample = (np.mean(summary.divergence_weight) for summary in found)
+    assert sample == pytest.approx(whole, rel=0.15)
+
+
+def test_a_row_that_stands_for_three_counts_as_three():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    y = logits.indicators(np.arange(60) % 3, 3, "cpu")
+    scales = Scales(np.zeros(2), np.ones(2), np.zeros(3), np.ones(3))
+    one = Task(x, y, torch.ones_like(y[0]), None, x[:5], generator, scales)
+    three = replace(one, x=x.repeat(3, 1), y=y.repeat(1, 3), weight=torch.ones(180, dtype=torch.float64))
+    one, z = replace(one, num_seen=180), x[:8].clone()
+    prior = PriorFit(default_kernel(2), 1.0, z, 0.0, 0, True, "")
+    sums = [matching_sums(task, prior, z) for task in (one, three)]
+    assert sums[0].num_rows == sums[1].num_rows == 180
+    torch.testing.assert_close(sums[0].gram, sums[1].gram)
+    found = [judged_covariance(task, prior, z, 1.0, "titsias", 1.0, 1e-4) for task in (one, three)]
+    torch.testing.assert_close(found[0].whitened_covariance, found[1].whitened_covariance)
+
+
+@pytest.mark.parametrize("in_training", [True, False])
+def test_images_of_a_loader_must_be_finite(in_training, images):
+    x, y, network = images
+    bad = x.copy()
+    bad[350 - 300 * in_training, 0, 0, 0] = np.nan
+
+    def loader(rows):
+        return DataLoader(TensorDataset(torch.from_numpy(bad[rows]), torch.from_numpy(y[rows])), batch_size=64)
+
+    with pytest.raises(ValueError, match="Rows must be finite"):
+        GWIClassifier(network, freeze_mean=True, num_inducing=10).fit(loader(slice(300)), validation=loader(slice(300, 400)))
+
+
+def test_validation_rows_may_come_from_a_loader_whatever_the_mean(data):
+    x, y, x_new, y_new = data
+    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
+    loader = DataLoader(TensorDataset(torch.from_numpy(x_new), torch.from_numpy(label_new)), batch_size=40)
+    pair, loaded = (
+        GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, label, validation=validation)
+        for validation in ((x_new, label_new), loader)
+    )
+    assert (pair.predict_proba(x_new) == loaded.predict_proba(x_new)).all()
+
+
+def test_pixels_can_be_the_kernels_rows(images):
+    x, y, network = images
+    model = GWIClassifier(network, freeze_mean=True, kernel="rbf", num_inducing=60, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
+    assert model.ood_score(10 * x[400:]).mean() > model.ood_score(x[400:]).mean()
+
+
+# Joint training
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "robust-max"])
+def test_joint_training_learns_mean_and_covariances(likelihood, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(0))
+    before = start[0].weight.clone()
+    model = GWIClassifier(
+        start, likelihood=likelihood, num_inducing=20, max_epochs=15, learning_rate=2e-2, batch_size=64, random_state=0
+    ).fit(x, y)
+    assert (model.predict(x_new) == y_new).mean() > 0.9
+    assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
+    assert torch.equal(start[0].weight, before)  # A copy is trained.
+    assert model.summary_.covariance == "trained"
+
+
+class Unsized(IterableDataset):
+    """Rows of which nobody knows how many there are."""
+
+    def __init__(self, x, y):
+        self.x, self.y = torch.from_numpy(x), torch.from_numpy(y)
+
+    def __iter__(self):
+        return iter(zip(self.x, self.y, strict=True))
+
+
+def test_a_loader_need_not_know_its_length(data):
+    x, y, x_new, y_new = data
+    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
+    model = GWIClassifier(mlp(2, 3, hidden=(8,)), max_epochs=1, num_inducing=5, tempering=1.0, random_state=0)
+    model.fit(DataLoader(Unsized(x, label), batch_size=64), validation=(x_new, label_new))
+    assert model.summary_.num_rows == 300
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "used"), [(None, None, 128), (None, 30, 30), ("paper", None, 1000), ("paper", 30, 30)]
+)
+def test_the_batch_size_is_the_one_given(preset, given, used, data, monkeypatch):
+    class SeenError(Exception):
+        """With the options of the training."""
+
+    def spy(*arguments):
+        raise SeenError(arguments[-1].batch_size)
+
+    monkeypatch.setattr(classifier, "paper_model" if preset else "joint_model", spy)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(mlp(2, 3), preset=preset, batch_size=given).fit(data[0], data[1])
+    assert found.value.args == (used,)
+
+
+def test_labels_of_a_module_may_be_a_column_and_must_be_there(data):
+    x, y, x_new, y_new = data
+    settings = {"max_epochs": 1, "num_inducing": 5, "tempering": 1.0, "random_state": 0}
+    flat = GWIClassifier(mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0)), **settings)
+    column = clone(flat)
+    flat.fit(x, y, validation=(x_new, y_new))
+    with pytest.warns(DataConversionWarning):
+        column.fit(x, y[:, None], validation=(x_new, y_new[:, None]))
+    assert (flat.predict_proba(x_new) == column.predict_proba(x_new)).all()
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        clone(flat).fit(x)
+
+
+def test_labels_are_an_array_and_all_else_is_as_the_rows_are(data):
+    x, y, x_new, _ = data
+    model = GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, y)
+    rows = torch.from_numpy(x_new)
+    assert isinstance(model.predict(rows), np.ndarray)
+    assert isinstance(model.predict_proba(rows), torch.Tensor)
+    assert isinstance(model.ood_score(rows), torch.Tensor)
+
+
+def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
+    class SeenError(Exception):
+        """With the rows that it was found on."""
+
+    def spy(kernel, z, x, noise, num_rows):
+        raise SeenError(x)
+
+    monkeypatch.setattr(class_joint, "paper_initial_covariance", spy)
+    y = np.arange(3).repeat(1000)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(mlp(1, 3), num_inducing=5, random_state=0).fit(y[:, None].astype(float), y)
+    _, count = found.value.args[0].unique(return_counts=True)
+    assert len(count) == 3
+    assert count.min() > 250
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_one(seed, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(seed))
+    model = GWIClassifier(start, preset="paper", num_inducing=12, max_epochs=60, learning_rate=2e-2, random_state=seed).fit(x, y)
+    assert (model.predict(x_new) == y_new).mean() > 0.85
+    likelihood = gwi.RobustMaxLikelihood(3, 0.01)
+    raw = likelihood.class_probabilities(*model.model_.logits(next(model.model_.rows(x_new))))
+    assert (raw.sum(0) - 1).abs().max() < 1e-6
+    assert raw.isfinite().all()
+
+
+# Files and mistakes
+
+
+def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
+    x, y, network = images
+    model = GWIClassifier(network, freeze_mean=True, num_inducing=40, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    path = model.save(tmp_path / "model.gwi")
+    with pytest.raises(gwi.ModelFileError, match="pass an instance"):
+        gwi.load(path)
+    again = gwi.load(path, module=SmallCNN())
+    assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_network_of_double_precision_is_read_into_one_of_single(frozen, images, tmp_path):
+    x, y, network = images
+    settings = {"freeze_mean": True} if frozen else {"dtype": "float64", "max_epochs": 1}
+    module = copy.deepcopy(network).double() if frozen else copy.deepcopy(network)
+    with torch.no_grad():
+        module.dense[1].weight.mul_(1 / 3)
+    model = GWIClassifier(module, num_inducing=20, tempering=1.0, random_state=0, **settings)
+    model.fit(x[:200], y[:200], validation=(x[300:400], y[300:400]))
+    again = gwi.load(model.save(tmp_path / "model.gwi"), module=SmallCNN())
+    assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
+
+
+def test_a_layer_that_is_not_there_is_named(network, data):
+    with pytest.raises(ValueError, match="no submodule 'block'"):
+        NetworkFeatures(network, "block")
