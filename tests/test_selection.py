@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gwi.selection import convex_weights
+from gwi.selection import convex_weights, cross_fitted_weights
 
 F64 = torch.float64
 
@@ -51,3 +51,25 @@ def test_units_do_not_matter_and_a_weight_of_two_is_a_row_twice():
     twice = torch.cat([torch.arange(50), torch.arange(10)])
     found = convex_weights(judged, y, weight / weight.mean())
     torch.testing.assert_close(found, convex_weights(judged[:, twice], y[twice], torch.ones(60, dtype=F64)), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("folds", [True, False])
+def test_a_row_has_no_say_in_the_weights_it_is_judged_by(folds, generator):
+    y = torch.randn(60, generator=generator, dtype=F64)
+    judged = y + torch.randn(3, 60, generator=generator, dtype=F64)
+    fold = torch.arange(60) % 4 if folds else None
+    weights, unseen = cross_fitted_weights(judged, y, torch.ones_like(y), fold)
+    torch.testing.assert_close(weights, convex_weights(judged, y, torch.ones_like(y)))
+    torch.testing.assert_close(unseen.sum(0), torch.ones(60, dtype=F64))
+    changed = y.clone()
+    changed[7] += 100
+    _, again = cross_fitted_weights(judged, changed, torch.ones_like(y), fold)
+    assert torch.equal(again[:, 7], unseen[:, 7])
+    assert not torch.equal(again, unseen)
+
+
+def test_one_mean_has_the_weight_one_everywhere():
+    y = torch.linspace(-1, 1, 30, dtype=F64)
+    weights, unseen = cross_fitted_weights(0.5 * y[None], y, torch.ones_like(y), torch.arange(30) % 5)
+    assert weights.tolist() == [1.0]
+    assert (unseen == 1).all()

@@ -120,3 +120,10 @@ def test_a_weighted_quantile_is_that_of_repeated_rows():
     one, other = match_coverage(z, weight, law), match_coverage(repeated, np.ones(len(repeated)), law)
     # The rows count as 400 and as more, so that the shares differ; the quantiles behind them do not.
     assert np.log(one.factor) * (400 + 200) / 400 == pytest.approx(np.log(other.factor) * (len(repeated) + 200) / len(repeated))
+
+
+def test_what_was_chosen_by_the_judging_rows_widens_the_law():
+    z = np.random.default_rng(2).standard_normal(100)
+    law = Tails(1.0, math.inf)
+    plain, wider = (match_coverage(z, np.ones(100), law, optimism=c) for c in (0.0, 10.0))
+    assert wider.factor == pytest.approx(1.1 * plain.factor)

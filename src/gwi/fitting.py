@@ -27,8 +27,8 @@ from gwi.noise import noise_features
 from gwi.pending import run_pending
 from gwi.prior import PriorFit
 from gwi.progress import silent
-from gwi.selection import convex_weights, learn, name_of, stack
-from gwi.tails import DEGREES, choose_tails, log_density, match_coverage
+from gwi.selection import cross_fitted_weights, learn, name_of, stack
+from gwi.tails import DEGREES, STACK_OPTIMISM, choose_tails, log_density, match_coverage
 
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
 # than make M² N this number.
@@ -52,6 +52,7 @@ class Learned:
         inducing_points: Z.
         members: the means.
         mixing: their weights in each target's mean.
+        unseen_mixing: the weights by other judging rows than each.
         y_judge: targets at the judging rows.
         judge_weight: of each judging row.
         late_variance: r at judging rows that came by `extended`, from before they were taken in; None where folds judge.
@@ -63,20 +64,21 @@ class Learned:
     inducing_points: Float[Tensor, "M D"]
     members: tuple[Trained, ...]
     mixing: Float[Tensor, "J K"]
+    unseen_mixing: Float[Tensor, "J K V"]
     y_judge: Float[Tensor, "J V"]
     judge_weight: Float[Tensor, " V"]
     late_variance: Float[Tensor, "J n"] | None = None
 
     @property
     def judged(self) -> Float[Tensor, "J V"]:
-        """The stacked mean at the judging rows."""
-        return torch.einsum("jk,kjv->jv", self.mixing, torch.stack([member.judged for member in self.members]))
+        """The stacked mean at the judging rows, neither its parts nor their weights from the row itself."""
+        return torch.einsum("jkv,kjv->jv", self.unseen_mixing, torch.stack([member.judged for member in self.members]))
 
     @property
     def disagreement(self) -> Float[Tensor, "J V"]:
         """d² = Σ_k w_k (m_k − m_Q)² at the judging rows."""
         errors = torch.stack([member.judged for member in self.members]) - self.judged
-        return torch.einsum("jk,kjv->jv", self.mixing, errors.square())
+        return torch.einsum("jkv,kjv->jv", self.unseen_mixing, errors.square())
 
 
 def learn_means(
@@ -108,9 +110,10 @@ def learn_means(
         begun.append(learn(item, replace(task, place=place), prior, basis, freeze))
     members = run_pending(task, begun)
     judged = torch.stack([member.judged for member in members])
-    mixing = torch.stack([convex_weights(judged[:, j], y_judge[j], judge_weight) for j in range(len(y_judge))])
+    found = [cross_fitted_weights(judged[:, j], y_judge[j], judge_weight, task.fold) for j in range(len(y_judge))]
+    mixing, unseen_mixing = (torch.stack(part) for part in zip(*found, strict=True))
     # A progress display is of this fit, and cannot be pickled.
-    return Learned(replace(task, report=silent), kernel, prior, z, members, mixing, y_judge, judge_weight)
+    return Learned(replace(task, report=silent), kernel, prior, z, members, mixing, unseen_mixing, y_judge, judge_weight)
 
 
 def mean_basis_size(num_rows: int, num_inducing: int) -> int:
@@ -151,6 +154,7 @@ def extended(learned: Learned, model: RegressionModel, x: Tensor, y: Tensor) -> 
         task=new_task,
         inducing_points=z,
         members=members,
+        unseen_mixing=torch.cat([learned.unseen_mixing, learned.mixing[..., None].expand(-1, -1, len(x))], dim=2),
         y_judge=torch.cat([learned.y_judge, y], dim=1),
         judge_weight=torch.cat([learned.judge_weight, torch.ones_like(y[0])]),
         late_variance=late,
@@ -178,7 +182,8 @@ def assemble(
     features = noise_features(task.x_judge, judged)
     spread = learned.disagreement if disagreement and len(learned.members) > 1 else None
     prior = learned.prior
-    kind = decided_covariance(task, z, int((learned.mixing > 1e-6).any(0).sum()), covariance, divergence_weight)
+    num_means = int((learned.mixing > 1e-6).any(0).sum())
+    kind = decided_covariance(task, z, num_means, covariance, divergence_weight)
     if kernel_fit == "residuals":
         prior = prior_for(learned.kernel, task.x_judge, residuals, weight, z, torch.Generator().manual_seed(0))
     found = [
@@ -207,7 +212,10 @@ def assemble(
     z_scores = (residuals / variance.sqrt()).cpu().numpy()
     shapes = [choose_tails(row, weight.cpu().numpy(), factor=fixed, degrees=degrees) for row in z_scores]
     if fixed is None:
-        shapes = [match_coverage(row, weight.cpu().numpy(), law) for row, law in zip(z_scores, shapes, strict=True)]
+        optimism = STACK_OPTIMISM if num_means > 1 else 0.0
+        shapes = [
+            match_coverage(row, weight.cpu().numpy(), law, optimism=optimism) for row, law in zip(z_scores, shapes, strict=True)
+        ]
     factor = np.array([shape.factor for shape in shapes])
     tempered = variance * variance.new_tensor(factor)[:, None]
     model = RegressionModel(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.optimize import nnls
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
@@ -35,6 +35,8 @@ MANY_ROWS = 100_000
 SHRINKAGE = 0.1
 # A network of the user's own sees so many rows in training, in no fewer and no more epochs than these.
 SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
+# Rows that judge without folds of their own get so many for the weights; below so many rows the weights of all serve.
+NUM_WEIGHT_FOLDS, FEWEST_CROSS_FITTED = 5, 20
 NAMES = ("svgp", "svgp-all", "network", "svgp+network")
 
 
@@ -187,6 +189,21 @@ def convex_weights(
 
     left = float(np.linalg.norm(errors @ solve(0.0)))
     return torch.from_numpy(solve(shrinkage**0.5 * left)).to(judged)
+
+
+def cross_fitted_weights(
+    judged: Float[Tensor, "K V"], y: Float[Tensor, " V"], sample_weight: Float[Tensor, " V"], fold: Int[Tensor, " V"] | None
+) -> tuple[Float[Tensor, " K"], Float[Tensor, "K V"]]:
+    """`convex_weights`, and those of each row from other folds: weights, too, flatter the rows they are fitted to."""
+    weights = convex_weights(judged, y, sample_weight)
+    unseen = weights[:, None].repeat(1, len(y))
+    if len(judged) > 1 and len(y) >= FEWEST_CROSS_FITTED:
+        if fold is None:
+            fold = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).to(y.device) % NUM_WEIGHT_FOLDS
+        for k in fold.unique().tolist():
+            others = fold != k
+            unseen[:, ~others] = convex_weights(judged[:, others], y[others], sample_weight[others])[:, None]
+    return weights, unseen
 
 
 def stack(means: Sequence[nn.Module], weights: Float[Tensor, "J K"]) -> nn.Module:
