@@ -256,23 +256,37 @@ def classification() -> str:
     for record in read("classification"):
         found.setdefault((record["set"], record["method"]), []).append(record)
 
-    def mean(records: Sequence[Record], name: str) -> float:
-        return sum(float(record[name]) for record in records) / len(records)
-
     rows = []
     for (name, method), records in found.items():
-        best = min(mean(others, "nll") for (other, _), others in found.items() if other == name)
-        nll = f"{mean(records, 'nll'):.3f}"
+        best = min(_mean(others, "nll") for (other, _), others in found.items() if other == name)
+        nll = f"{_mean(records, 'nll'):.3f}"
         rows.append(
             [
                 name,
                 method,
-                f"{100 * mean(records, 'accuracy'):.1f}",
-                f"**{nll}**" if mean(records, "nll") == best else nll,
-                f"{mean(records, 'brier'):.3f}",
-                f"{mean(records, 'ece'):.3f}",
-                f"{mean(records, 'fit_seconds'):.1f}",
+                f"{100 * _mean(records, 'accuracy'):.1f}",
+                f"**{nll}**" if _mean(records, "nll") == best else nll,
+                f"{_mean(records, 'brier'):.3f}",
+                f"{_mean(records, 'ece'):.3f}",
+                f"{_mean(records, 'fit_seconds'):.1f}",
                 str(len(records)),
             ]
         )
     return table(["set", "method", "accuracy, %", "NLL", "Brier", "ECE", "fit, s", "splits"], rows)
+
+
+def optimism() -> str:
+    """One row a kind of mean and size, one column a candidate; coverage in percent and NLL."""
+    found: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    for record in read("optimism"):
+        found.setdefault((record["means"], record["num_rows"]), {}).setdefault(record["optimism"], []).append(record)
+    candidates = sorted({c for cell in found.values() for c in cell}, key=float)
+    rows = []
+    for (means, size), cell in sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1]))):
+        shown = [f"{100 * _mean(cell[c], 'coverage_95'):.1f} ({_mean(cell[c], 'nll'):.3f})" for c in candidates]
+        rows.append(["default" if means == "auto" else "GP alone", size, str(len(cell[candidates[0]])), *shown])
+    return table(["means", "rows", "tables", *(f"1 + {float(c):g}/V" if float(c) else "1" for c in candidates)], rows)
+
+
+def _mean(records: Sequence[Record], name: str) -> float:
+    return sum(float(record[name]) for record in records) / len(records)

@@ -142,3 +142,12 @@ def test_one_mean_is_unsure_across_a_gap_and_who_gives_a_weight_gets_the_distanc
     assert model.ood_score([[4.5]])[0] > 10 * model.ood_score([[1.5]])[0]
     assert GWIRegressor("svgp", divergence_weight=5.0, random_state=0).fit(x, y).summary_.covariance == "wasserstein"
     assert GWIRegressor("svgp", num_inducing=20, random_state=0).fit(x, y).summary_.covariance == "wasserstein"
+
+
+def test_a_clean_target_is_not_blurred_by_a_noisy_one_beside_it():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (120, 1))
+    clean, noisy = np.sin(3 * x[:, 0]), np.cos(2 * x[:, 0]) + rng.standard_normal(120)
+    grid = np.linspace(-1.8, 1.8, 50)[:, None]
+    both = GWIRegressor("svgp", random_state=0).fit(x, np.column_stack([clean, noisy])).predict(grid)
+    assert np.abs(both[:, 0] - np.sin(3 * grid[:, 0])).max() < 0.02

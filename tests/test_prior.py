@@ -168,3 +168,28 @@ def test_no_point_that_the_optimiser_may_try_is_outside_a_hyper_priors_support(m
     monkeypatch.setattr("gwi.prior.minimize_lbfgs", at_the_bounds)
     with pytest.raises(StopIteration):
         fit_prior(default_kernel(2), x, x[:, :1].mT.clone(), objective="marginal")
+
+
+@pytest.mark.parametrize("objective", ["collapsed", "marginal"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_each_target_can_have_its_own_noise(objective, weighted):
+    x, y = drawn_from_prior(150, noise=1e-4)
+    noise = torch.randn(150, dtype=F64, generator=torch.Generator().manual_seed(1))
+    both = torch.cat([y, y + 0.7 * noise])
+    weight = torch.full((150,), 2.0, dtype=F64) if weighted else None
+    options = {"objective": objective, "inducing_points": x[:100], "sample_weight": weight}
+    fit = fit_prior(default_kernel(2), x, both, noise_of_each=True, **options)
+    assert fit.noise_variances[0] < 0.01
+    assert float(fit.noise_variances[1]) == pytest.approx(0.49, rel=0.3)
+    assert fit.noise_variance == pytest.approx(float(fit.noise_variances.mean()))
+    # One σ² for both would be too small for the one and too large for the other.
+    shared = fit_prior(default_kernel(2), x, both, **options)
+    assert shared.noise_variances is None
+    assert fit.log_evidence > shared.log_evidence + 10
+
+
+def test_one_target_with_its_own_noise_is_the_same_fit():
+    x, y = drawn_from_prior(100)
+    one, other = (fit_prior(default_kernel(2), x, y, objective="marginal", noise_of_each=each) for each in (False, True))
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-6)
+    assert one.noise_variance == pytest.approx(other.noise_variance, rel=1e-4)

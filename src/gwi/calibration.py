@@ -55,6 +55,8 @@ COVARIANCE_TOLERANCE, ROUGH_TOLERANCE = 1e-4, 1e-3
 # size, intervals of 95 % held 79 % of new rows with 60 rows and 20 columns, and hold 92 %; with 200 rows 89 % and 94.5 %; with a
 # thousand rows and 8 columns nothing changes but the time.
 ROWS_PER_PARAMETER = 80
+# Up to so many targets each has its own noise when the prior is fitted: the work grows with their number.
+MOST_NOISES = 10
 # Rows held at a time.
 CHUNK_SIZE = 4096
 # A length-scale for each column up to so many columns; beyond, one for all.
@@ -104,7 +106,8 @@ def choose_prior(
         rows = _sample(task.x, SPARSE_SAMPLE, task.generator)
         count = min(SPARSE_INDUCING if num_inducing == "auto" else num_inducing, len(rows))
         z = choose_inducing_points(task.x[rows], count, method, kernel=kernel, generator=task.generator)
-    whole = prior_for(kernel, task.x, task.y, task.weight, z, task.generator)
+    of_each = task.classes is None and task.stream is None and 1 < len(task.y) <= MOST_NOISES
+    whole = prior_for(kernel, task.x, task.y, task.weight, z, task.generator, noise_of_each=of_each)
     few = len(task.x) <= min(ALL_ROWS, ROWS_PER_PARAMETER * (1 + sum(p.numel() for p in kernel.parameters())))
     if not (judges_kernel_means and few and task.fold is not None):
         return whole, z
@@ -113,7 +116,8 @@ def choose_prior(
         others = task.fold != k
         points = task.x[others] if z is task.x else z
         generator = torch.Generator().manual_seed(k)
-        without.append(prior_for(kernel, task.x[others], task.y[:, others], task.weight[others], points, generator))
+        seen = task.x[others], task.y[:, others], task.weight[others]
+        without.append(prior_for(kernel, *seen, points, generator, noise_of_each=of_each))
     return replace(whole, without_folds=tuple(without)), z
 
 
@@ -124,6 +128,8 @@ def prior_for(
     weight: Float[Tensor, " N"],
     z: Float[Tensor, "M D"],
     generator: torch.Generator,
+    *,
+    noise_of_each: bool = False,
 ) -> PriorFit:
     """Hyper-parameters by the evidence of y: an exact GP's on a sample when Z is many, else the collapsed bound with this Z."""
     if len(z) >= len(x) or len(z) > MAX_COLLAPSED:
@@ -134,6 +140,7 @@ def prior_for(
             y[:, rows],
             objective="marginal",
             sample_weight=weight[rows],
+            noise_of_each=noise_of_each,
             max_iterations=100,
             tolerance=EVIDENCE_TOLERANCE,
         )
@@ -144,6 +151,7 @@ def prior_for(
         y[:, rows],
         inducing_points=z,
         sample_weight=weight[rows],
+        noise_of_each=noise_of_each,
         max_iterations=60,
         tolerance=EVIDENCE_TOLERANCE,
     )

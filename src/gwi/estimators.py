@@ -373,8 +373,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
     def ood_score(self, X: Any) -> Any:
         """How far the variance of f is back to the prior's: 0 at well-known rows, 1 far from all data."""
         rows = self._rows(X)
-        _, variance, _, _ = self.model_.parts(rows)
-        return like(np.clip(variance.mean(0) / self.model_.prior_variance(rows), 0.0, 1.0), X)
+        return like(self.model_.unknown_share(rows, self.model_.parts(rows)), X)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.

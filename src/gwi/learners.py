@@ -162,14 +162,18 @@ def kernel_learner(prior: PriorFit, inducing_points: Tensor, task: Task, name: s
     """The sparse (Z ⊂ X) or exact (Z = X) GP mean; out-of-fold means come from differences of sums, or from folds' own priors."""
     start = time.perf_counter()
     folds = replace(task, fold=None) if prior.without_folds else task
-    mean, judged = kernel_means(prior.kernel, inducing_points, folds, None, prior.noise_variance)
+    mean, judged = kernel_means(prior.kernel, inducing_points, folds, None, _noise_of(prior))
     for k, fit in enumerate(prior.without_folds):
         held_out, others = task.fold == k, task.fold != k
         z = task.x[others] if inducing_points is task.x else inducing_points
-        noise = fit.noise_variance / task.weight[others]
+        noise = _noise_of(fit) / task.weight[others]
         sums = row_sums(fit.kernel, z, task.x[others], task.y[:, others], noise_variance=noise)
         judged[:, held_out] = KernelMean(fit.kernel, z, titsias_coefficients(sums))(task.x[held_out])
     return Trained(name, mean, judged, time.perf_counter() - start)
+
+
+def _noise_of(prior: PriorFit) -> Float[Tensor, "J 1"] | float:
+    return prior.noise_variance if prior.noise_variances is None else prior.noise_variances[:, None]
 
 
 def kernel_means(

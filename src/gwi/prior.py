@@ -27,12 +27,13 @@ class PriorFit:
 
     Attributes:
         kernel: k with its fitted hyper-parameters; the kernel passed in is left as it was.
-        noise_variance: σ².
+        noise_variance: σ²; the mean over targets where each has its own.
         inducing_points: Z, moved if they were learned; None for the marginal likelihood.
         log_evidence: the objective reached: the log marginal likelihood, or its lower bound.
         num_iterations: of L-BFGS.
         converged: whether it stopped by itself.
         message: what L-BFGS said.
+        noise_variances: σ² of each target, where each has its own.
         without_folds: fits to all rows but those of each fold, by which that fold is judged; none where rows are so many that
             hyper-parameters do not remember a single one.
     """
@@ -44,6 +45,7 @@ class PriorFit:
     num_iterations: int
     converged: bool
     message: str
+    noise_variances: Float[Tensor, " J"] | None = None
     without_folds: tuple[PriorFit, ...] = ()
 
 
@@ -57,6 +59,7 @@ def fit_prior(
     learn_inducing_points: bool = False,
     noise_variance: float = 0.1,
     sample_weight: Float[Tensor, " N"] | None = None,
+    noise_of_each: bool = False,
     max_iterations: int = 200,
     tolerance: float = 1e-9,
     chunk_size: int = 4096,
@@ -78,6 +81,7 @@ def fit_prior(
         learn_inducing_points: whether Z moves.
         noise_variance: σ² to start from.
         sample_weight: a row with weight w counts as w equal rows.
+        noise_of_each: whether every target has its own σ²; the kernel is one for all.
         max_iterations: of L-BFGS.
         tolerance: L-BFGS stops when a step gains less than this share of the objective.
         chunk_size: rows held at a time.
@@ -91,20 +95,24 @@ def fit_prior(
         raise ValueError('The collapsed bound needs inducing_points; choose them with choose_inducing_points, or use "marginal".')
     kernel = copy.deepcopy(kernel)
     z = None if inducing_points is None else inducing_points.detach().clone().requires_grad_(learn_inducing_points)
-    log_noise = torch.tensor(math.log(noise_variance), dtype=x.dtype, device=x.device, requires_grad=True)
+    num_targets = y.numel() // x.shape[0]
+    log_noise = torch.full((num_targets, 1) if noise_of_each else (), math.log(noise_variance), dtype=x.dtype, device=x.device)
+    log_noise.requires_grad_(True)
     parameters = [*(p for p in kernel.parameters() if p.requires_grad), log_noise]
     if z is not None and learn_inducing_points:
         parameters.append(z)
 
     def noise() -> Tensor:
-        return log_noise.exp() if sample_weight is None else log_noise.exp() / sample_weight
+        if sample_weight is None:
+            return log_noise.exp().expand(-1, len(x)) if noise_of_each else log_noise.exp()
+        return log_noise.exp() / sample_weight
 
     def repeats() -> Tensor | float:
         # N(y | f, σ²)^w is N(y | f, σ²/w) times a factor that depends on σ².
         if sample_weight is None:
             return 0.0
-        count = y.numel() // x.shape[0]
-        return -count * ((sample_weight - 1) * (LOG_TWO_PI + log_noise) + sample_weight.log()).sum() / 2
+        shared = 1 if noise_of_each else num_targets
+        return -shared * ((sample_weight - 1) * (LOG_TWO_PI + log_noise) + sample_weight.log()).sum() / 2
 
     def evidence() -> Tensor:
         hyper_prior = sum((law.log_prob(value(module)).sum() for _, module, law, value, _ in kernel.named_priors()), 0.0)
@@ -133,7 +141,8 @@ def fit_prior(
     )
     return PriorFit(
         kernel=kernel,
-        noise_variance=float(log_noise.detach().exp()),
+        noise_variance=float(log_noise.detach().exp().mean()),
+        noise_variances=log_noise.detach().exp()[:, 0] if noise_of_each else None,
         inducing_points=None if z is None else z.detach(),
         log_evidence=-result.value,
         num_iterations=result.num_iterations,

@@ -81,10 +81,8 @@ def _columns(model: GWIRegressor | GWIClassifier, X: Array, coverage: float) -> 
         found |= {f"probability_{label}": probabilities[:, j] for j, label in enumerate(model.classes_)}
         return found | {"ood_score": model.model_.remaining_variance(X)}
     fitted = model.model_
-    mean, variance, disagreement, noise = fitted.parts(X)
-    scale = fitted.scales.y_scale[:, None]
-    mean = mean * scale + fitted.scales.y_centre[:, None]
-    std = np.sqrt((variance + disagreement + noise) * fitted.tempering_factor[:, None]) * scale
+    known = fitted.parts(X)
+    mean, std = fitted.law_of(known)
     if model.conformal:
         half = np.array([conformal_quantile(scores, coverage) for scores in fitted.scores])
     else:
@@ -92,7 +90,7 @@ def _columns(model: GWIRegressor | GWIClassifier, X: Array, coverage: float) -> 
     parts = {"prediction": mean, "std": std, "lower": mean - std * half[:, None], "upper": mean + std * half[:, None]}
     one = len(mean) == 1
     found = {name if one else f"{name}_{j}": row for name, values in parts.items() for j, row in enumerate(values)}
-    return found | {"ood_score": np.clip(variance.mean(0) / fitted.prior_variance(X), 0.0, 1.0)}
+    return found | {"ood_score": fitted.unknown_share(X, known)}
 
 
 def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = None) -> Scores | ClassScores:

@@ -265,8 +265,8 @@ def predictions(tool: Tool, table: Table, coverage: float = 0.95) -> dict[str, A
     else:
         levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
         lower, upper = (mean[:, None] + std[:, None] * quantile(levels, fitted.degrees_of_freedom[0])).T
-    ood = np.clip(parts[1].mean(0) / fitted.prior_variance(X), 0.0, 1.0)
-    return {"prediction": mean, "std": std, "lower": lower, "upper": upper, "ood_score": ood}
+    unknown = fitted.unknown_share(X, parts)
+    return {"prediction": mean, "std": std, "lower": lower, "upper": upper, "ood_score": unknown}
 
 
 @dataclass(frozen=True)
