@@ -14,6 +14,16 @@ from benchmarks.uci.tables import OURS, listed, number, shown
 # Of a reason why a fit failed.
 MAX_CHARACTERS = 200
 
+SEEN_TOO_EARLY = (
+    "Three changes of the default were looked for after test results of an earlier run had been seen: the 95 % intervals of "
+    "concrete had held 92.6 % of the test rows (the scale of the law is since drawn towards its coverage of unseen rows), "
+    "gwi was third in yacht's gaps (a stack from 50 rows on), and yacht's intervals had held 92.6 ± 2.0 % (a stack is "
+    "judged by weights that have not seen the row, and widened by 1 + 10/V). What was changed and by how much was decided "
+    "by training rows alone ([how](../decisions/0005-estimator.md)), and the fits concerned were all run again. Those of "
+    "kin8nm, power, protein and naval are from before the last change, which on so many rows is none: the first splits of "
+    "kin8nm and power fitted again have an NLL of −1.32484 for −1.32481 and 2.39478 for 2.39473."
+)
+
 
 def duplicates(found: Comparison) -> str:
     """What leaving out test rows that are also training rows does to our NLL, and to who is first."""

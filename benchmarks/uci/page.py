@@ -14,7 +14,7 @@ from benchmarks.records import RESULTS
 from benchmarks.render import rendered
 from benchmarks.uci import methods as ours
 from benchmarks.uci import networks, peers, pictures, protocol, tables
-from benchmarks.uci.caveats import duplicates, failures, missing, over_cap, test_selection
+from benchmarks.uci.caveats import SEEN_TOO_EARLY, duplicates, failures, missing, over_cap, test_selection
 from benchmarks.uci.methods import ABLATIONS, METHODS
 from benchmarks.uci.statistics import Comparison, Published, Row, best_published, compare, fields, read_published
 from benchmarks.uci.store import Key, Store
@@ -320,6 +320,8 @@ def caveats(rows: Sequence[Row], found: Mapping[str, Comparison], selection: Pat
         "## Caveats",
         "Splits of a set share rows: standard errors over them are not those of independent repeats.",
         "Wine's targets are integers: a density that spikes on them can have as low an NLL as it likes, so look at CRPS too.",
+        "### Seen too early",
+        SEEN_TOO_EARLY,
         "### Duplicates",
         duplicates(standard),
         "### Choosing by test NLL",

@@ -162,15 +162,18 @@ def stacked_task(
     if num_inducing == "auto" and ALL_ROWS >= len(x) > (MOST_FACTOR_NUMBERS / num_classes) ** 0.5:
         num_inducing = min(SPARSE_INDUCING, len(x))
 
+    planned = plan_logits(task.num_rows, num_classes) if means == "auto" else means
+
     def chosen() -> tuple[PriorFit, Tensor, Tensor]:
-        prior, z = choose_prior(standardised, kernel.to(options.device), num_inducing, method)
+        prior, z = choose_prior(
+            standardised, kernel.to(options.device), num_inducing, method, judges_kernel_means="svgp" in planned
+        )
         if options.num_inducing != "auto" or z is task.x:
             return prior, z, z
         count = int(mean_basis_size(task.num_rows, len(z)) * min(1.0, (10 / num_classes) ** 0.5))
         return prior, z, x[torch.randperm(len(x), generator=task.generator)[:count].to(x.device)]
 
     prior, z, basis = task.decided(chosen)
-    planned = plan_logits(task.num_rows, num_classes) if means == "auto" else means
     members = learn_members(task, prior, basis, planned, y_judge, judge_weight, freeze=freeze)
     learned = combine_logits(task, prior, z, members, y_judge, judge_weight, options.logit_scale)
     return Prepared(learned, StandardRows(task.scales, x.shape[1:]), note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,11 +21,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gwi.learners import Task, Trained, frozen_learner, kernel_means, module_learner, network_learner
-from gwi.means import ConstantMean, FixedMean, ModuleMean, SumMean
+from gwi.means import ConstantMean, FixedMean, KernelMean, ModuleMean, SumMean, titsias_coefficients
 from gwi.pending import Pending, estimator_learner, plain_mean
 from gwi.prior import PriorFit
 from gwi.scaling import Array, OriginalRowsMean
 from gwi.selection import LARGE, MANY_ROWS, name_of
+from gwi.sums import row_sums
 
 # α of the Dirichlet prior behind the targets of kernel means: the value of Milios et al. (2018).
 CONCENTRATION = 0.01
@@ -101,7 +103,11 @@ def kernel_logits(
     for coding in (_indicator_targets, _dirichlet_logits)[: 2 if _many_factors_are_cheap(task, inducing_points) else 1]:
         targets, noise, kernel = coding(task, prior)
         level = targets.mean()
-        mean, judged = kernel_means(kernel, inducing_points, task, targets - level, noise)
+        folds = replace(task, fold=None) if prior.without_folds else task
+        mean, judged = kernel_means(kernel, inducing_points, folds, targets - level, noise)
+        for k, fit in enumerate(prior.without_folds):
+            _, own_noise, own_kernel = coding(task, fit)
+            judged[:, task.fold == k] = _without_fold(own_kernel, inducing_points, task, k, targets - level, own_noise)
         scale, _ = best_scale(judged, y_judge, judge_weight)
         # In units in which a scale of one is best, the shares of classes are what a softmax far away should give.
         offset = (log_rates - log_rates.mean()) / max(scale, 1e-6)
@@ -109,6 +115,18 @@ def kernel_logits(
         tried.append((best_scale(whole, y_judge, judge_weight)[1], SumMean([mean, ConstantMean(offset)]), whole))
     _, best, judged = min(tried, key=lambda found: found[0])
     return Trained(name, best, judged, time.perf_counter() - start)
+
+
+def _without_fold(
+    kernel: Kernel, inducing_points: Tensor, task: Task, fold: int, targets: Tensor, noise: Tensor | float
+) -> Float[Tensor, "J n"]:
+    """The kernel mean of the other rows, with a prior that has not seen the fold, at the rows of the fold."""
+    assert task.fold is not None
+    others = task.fold != fold
+    z = task.x[others] if inducing_points is task.x else inducing_points
+    noise = (torch.as_tensor(noise) / task.weight)[..., others]
+    sums = row_sums(kernel, z, task.x[others], targets[:, others], noise_variance=noise)
+    return KernelMean(kernel, z, titsias_coefficients(sums))(task.x[~others])
 
 
 def _indicator_targets(task: Task, prior: PriorFit) -> tuple[Tensor, Tensor | float, Kernel]:
