@@ -108,7 +108,10 @@ def choose_prior(
         z = choose_inducing_points(task.x[rows], count, method, kernel=kernel, generator=task.generator)
     of_each = task.classes is None and task.stream is None and 1 < len(task.y) <= MOST_NOISES
     whole = prior_for(kernel, task.x, task.y, task.weight, z, task.generator, noise_of_each=of_each)
-    few = len(task.x) <= min(ALL_ROWS, ROWS_PER_PARAMETER * (1 + sum(p.numel() for p in kernel.parameters())))
+    # All targets speak for the same kernel; of J classes one is known from the others.
+    num_targets = len(task.y) if task.classes is None else len(task.y) - 1
+    num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
+    few = len(task.x) <= ALL_ROWS and len(task.x) * num_targets <= ROWS_PER_PARAMETER * num_parameters
     if not (judges_kernel_means and few and task.fold is not None):
         return whole, z
     without = []

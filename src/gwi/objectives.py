@@ -65,7 +65,7 @@ def log_marginal_likelihood(
     eye = torch.eye(x.shape[0], dtype=x.dtype, device=x.device)
     covariance = kernel_matrix(kernel, x) + (noise[..., None, :] if noise.ndim else noise) * eye
     factor = cholesky(covariance, jitter=jitter, name="k(X, X) + σ²I").factor
-    whitened = solve_lower(factor, y[..., None])[..., 0]
+    whitened = _whitened_rows(factor, y)
     return -(whitened.square().sum(-1) + log_determinant(factor) + x.shape[0] * LOG_TWO_PI) / 2
 
 
@@ -86,9 +86,16 @@ def collapsed_bound(
     sums = row_sums(kernel, inducing_points, x, y, noise_variance=noise_variance, chunk_size=chunk_size, jitter=jitter)
     eye = torch.eye(sums.gram.shape[-1], dtype=x.dtype, device=x.device)
     factor = cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor
-    explained = solve_lower(factor, sums.projection[..., None])[..., 0].square().sum(-1)
+    explained = _whitened_rows(factor, sums.projection).square().sum(-1)
     misfit = sums.target_energy - explained + sums.residual
     return -(misfit + log_determinant(factor) - sums.log_weight + sums.num_rows * LOG_TWO_PI) / 2
+
+
+def _whitened_rows(factor: Float[Tensor, "*K n n"], rows: Float[Tensor, "*J n"]) -> Float[Tensor, "*L n"]:
+    """L⁻¹ v of each row; those that share L together: apart, the gradient would hold a matrix for each."""
+    if factor.ndim == 2 and rows.ndim == 2:
+        return solve_lower(factor, rows.mT).mT
+    return solve_lower(factor, rows[..., None])[..., 0]
 
 
 def mean_loss(
