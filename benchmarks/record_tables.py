@@ -255,9 +255,12 @@ def classification() -> str:
     found: dict[tuple[str, str], list[Record]] = {}
     for record in read("classification"):
         found.setdefault((record["set"], record["method"]), []).append(record)
-
+    sets = list(dict.fromkeys(name for name, _ in found))
     rows = []
-    for (name, method), records in found.items():
+    # Ours first in each set.
+    for (name, method), records in sorted(
+        found.items(), key=lambda item: (sets.index(item[0][0]), not item[0][1].startswith("gwi"))
+    ):
         best = min(_mean(others, "nll") for (other, _), others in found.items() if other == name)
         nll = f"{_mean(records, 'nll'):.3f}"
         rows.append(
@@ -283,7 +286,7 @@ def optimism() -> str:
     candidates = sorted({c for cell in found.values() for c in cell}, key=float)
     rows = []
     for (means, size), cell in sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1]))):
-        shown = [f"{100 * _mean(cell[c], 'coverage_95'):.1f} ({_mean(cell[c], 'nll'):.3f})" for c in candidates]
+        shown = [f"{100 * _mean(cell[c], 'coverage_95'):.1f} ({_mean(cell[c], 'nll'):.3f})".replace("-", "−") for c in candidates]
         rows.append(["default" if means == "auto" else "GP alone", size, str(len(cell[candidates[0]])), *shown])
     return table(["means", "rows", "tables", *(f"1 + {float(c):g}/V" if float(c) else "1" for c in candidates)], rows)
 
