@@ -127,12 +127,11 @@ class ClassificationModel:
 
     @torch.no_grad()
     def remaining_variance(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
-        """(r + γ d²)/(k + γ d²), averaged over classes: 0 where all is known, 1 where the prior is all there is."""
+        """r/k, averaged over classes: 0 where all is known, 1 where the prior is all there is."""
         shares = []
         for rows in self.rows(X):
-            _, variance, disagreement = (part.mean(0) for part in self.prepared.parts(rows))
-            prior = kernel_variance(self.posterior.kernel.prior_kernel, rows)
-            shares.append((variance + disagreement) / (prior + disagreement))
+            _, variance, _ = self.prepared.parts(rows)
+            shares.append(variance.mean(0) / kernel_variance(self.posterior.kernel.prior_kernel, rows))
         return torch.cat(shares).clamp(0.0, 1.0).cpu().numpy()
 
 

@@ -139,9 +139,11 @@ class RegressionModel:
         return np.concatenate([kernel_variance(prior, x).cpu().numpy() for x in self._chunks(X, CHUNK_SIZE)])
 
     def unknown_share(self, X: Array, parts: tuple[Array, Array, Array, Array]) -> Float[Array, " N"]:
-        """(r + γ d²)/(k + γ d²) at rows whose `parts` are known: 0 where f is known, 1 where the prior is all there is."""
-        _, variance, disagreement, _ = (part.mean(0) for part in parts)
-        return np.clip((variance + disagreement) / (self.prior_variance(X) + disagreement), 0.0, 1.0)
+        """r/k at rows whose `parts` are known: 0 where f is known, 1 where the prior is all there is.
+
+        Without γ d²: means disagree among known rows too, and tell them from others less well than r does (decision 7).
+        """
+        return np.clip(parts[1].mean(0) / self.prior_variance(X), 0.0, 1.0)
 
     def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
         """Mean and covariance of f, untempered, in the user's own units, for each batch of rows; differentiable in x."""
