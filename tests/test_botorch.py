@@ -17,6 +17,8 @@ from sklearn.exceptions import NotFittedError
 from gwi import GWIRegressor
 from gwi.botorch import BoTorchModel
 
+pytestmark = pytest.mark.unchecked
+
 F64 = torch.float64
 
 

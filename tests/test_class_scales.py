@@ -6,6 +6,8 @@ import torch
 
 from gwi.class_scales import FIRST_NUMBERS, Judgement, checked_tempering, choose_scales
 
+pytestmark = pytest.mark.unchecked
+
 
 @pytest.fixture(scope="module")
 def judgement():

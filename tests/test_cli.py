@@ -19,6 +19,8 @@ from gwi.outputs import Writer, excel_safe
 from gwi.tables import Source, Table, read_table
 from gwi.tool import mean_of
 
+pytestmark = pytest.mark.unchecked
+
 
 def rows(count, seed):
     rng = np.random.default_rng(seed)

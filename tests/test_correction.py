@@ -10,6 +10,8 @@ from gwi import GWIClassifier, mlp
 from gwi.correction import learn_correction
 from gwi.means import KernelMean, SumMean
 
+pytestmark = pytest.mark.unchecked
+
 
 def planted(num_rows=1500, size=1.5, seed=0):
     """Logits that lack what a smooth function of the rows adds to them; a whitened basis for it; and labels of the whole."""

@@ -28,6 +28,8 @@ from gwi.diagnostics import _calibration
 from gwi.findings import Check, collapsed_variance, found, graded, lengthscales, tempering, training_checks
 from gwi.measures import kernel_matrix, kernel_variance
 
+pytestmark = pytest.mark.unchecked
+
 ROOT = Path(__file__).parent.parent
 KINDS = {
     "mean-and-kernel-disagree",

@@ -10,6 +10,8 @@ from gwi import GWIRegressor, load
 from gwi.selection import plan
 from waves import wave
 
+pytestmark = pytest.mark.unchecked
+
 
 @pytest.fixture(scope="module")
 def fitted():

@@ -168,7 +168,13 @@ MEANS = {
 }
 
 
-@pytest.mark.parametrize("mean", MEANS.values(), ids=MEANS)
+# A module is trained eleven times over.
+SLOW_MEANS = ("module",)
+
+
+@pytest.mark.parametrize(
+    "mean", [pytest.param(mean, id=name, marks=[pytest.mark.slow] * (name in SLOW_MEANS)) for name, mean in MEANS.items()]
+)
 def test_any_mean_gets_intervals_that_cover(mean):
     model = GWIRegressor(mean, random_state=0).fit(*wave(200))
     x, y = wave(1000, seed=2)

@@ -8,6 +8,8 @@ from sklearn.linear_model import Ridge
 
 from gwi import GWIClassifier, GWIRegressor
 
+pytestmark = pytest.mark.unchecked
+
 
 def rows(count=120, seed=0):
     rng = np.random.default_rng(seed)

@@ -22,6 +22,8 @@ from gwi.classification_metrics import score_classes
 from gwi.divergences import wasserstein_squared
 from gwi.measures import GaussianMeasure
 
+pytestmark = pytest.mark.unchecked
+
 ROOT = Path(__file__).parent.parent
 PLOTS = ("plot_prediction", "plot_calibration", "plot_pit", "plot_spectrum", "plot_uncertainty_map", "plot_errors")
 
