@@ -101,7 +101,9 @@ def top(rows: Sequence[Row], found: Mapping[str, Comparison], published: Sequenc
     lines = [
         "# The UCI tables",
         f"{OURS} with its defaults against peers on the regression tables of the literature: all in one run, on the same "
-        "splits, with the same cap on processor time, nothing chosen by test rows. Lower is better in all scores but "
+        "splits, with the same cap on processor time, no choice made by test scores, with "
+        "[what was seen too early](#seen-too-early). "
+        "Lower is better in all scores but "
         "coverage. This page, its pictures and the README's table are written by `python -m benchmarks.table1_uci --render` "
         "from the records.",
         how_much(rows),
