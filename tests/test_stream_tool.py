@@ -18,7 +18,6 @@ from gwi import snapshots as gwi_snapshots
 from gwi.columns import Columns
 from gwi.console import noted_warnings
 from gwi.findings import GWIWarning
-from gwi.launching import torchrun_arguments
 from gwi.sketches import priorities
 from gwi.snapshots import Snapshots
 from gwi.sources import fingerprint_of
@@ -239,17 +238,6 @@ def test_a_file_that_is_damaged_in_its_middle_is_a_mistake_of_the_user(tmp_path)
     path.write_bytes(content)
     with pytest.raises(UserError, match="cannot be read"):
         sampled_table(open_table(path), 0)
-
-
-def test_the_launcher_passes_options_on_and_says_what_it_needs():
-    found = torchrun_arguments(["--nproc-per-node", "4", "fit", "a.parquet", "-t", "y"])
-    assert found[:2] == ["--nproc-per-node", "4"]
-    assert found[-6:] == ["-m", "gwi", "fit", "a.parquet", "-t", "y"]
-    assert "--standalone" in found
-    two = torchrun_arguments(["--nnodes=2", "--max-restarts=3", "fit"])
-    assert two == ["--nnodes=2", "--max-restarts=3", "-m", "gwi", "fit"]
-    with pytest.raises(UserError, match="gwi launch takes"):
-        torchrun_arguments(["--nproc-per-node", "4"])
 
 
 @pytest.fixture
