@@ -51,6 +51,18 @@ class Residual(nn.Module):
         return x + self.layers(x)
 
 
+class ChannelsLast(nn.Module):
+    """The same images, stored channels last.
+
+    Convolutions guess the order from the strides. Those of images with one channel fit both orders, and the guess is then the
+    slower one for all that follows: with `Tensor.to` the strides are written anew, and a step takes three quarters of the time.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same numbers."""
+        return x.to(memory_format=torch.channels_last)
+
+
 def convolution(num_in: int, num_out: int, *, pool: bool = False) -> list[nn.Module]:
     """3 × 3 convolution, batch normalisation, ReLU; pooling comes first, so that the other two see a quarter of the pixels."""
     halved = [nn.MaxPool2d(2)] if pool else []
@@ -63,7 +75,8 @@ class SmallCNN(nn.Module):
     Layers of use for features have names that stay: ``blocks`` (the last of them ``blocks.2``, of shape (C, H/4, W/4)), ``pool``
     (its averages, flat) and ``dense`` (what the last linear layer, ``output``, sees).
 
-    Weights are stored channels last, in which a step takes two thirds of the time on a processor; inputs may be in any order.
+    Weights and images are stored channels last, in which a step takes two thirds of the time on a processor; inputs may be in any
+    order.
 
     Args:
         architecture: the sizes.
@@ -74,7 +87,7 @@ class SmallCNN(nn.Module):
         super().__init__()
         a, b, c = architecture.widths
         self.blocks = nn.Sequential(
-            nn.Sequential(*convolution(architecture.num_channels, a, pool=True), nn.Dropout(dropout)),
+            nn.Sequential(ChannelsLast(), *convolution(architecture.num_channels, a, pool=True), nn.Dropout(dropout)),
             nn.Sequential(*convolution(a, b, pool=True), nn.Dropout(dropout)),
             nn.Sequential(*convolution(b, c), Residual(*convolution(c, c)), nn.Dropout(dropout)),
         )
