@@ -16,6 +16,7 @@ from class_data import NAMES, SmallCNN, small_images, small_network, split_class
 from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
 from gwi.calibration import judged_covariance, matching_sums
 from gwi.class_tasks import feature_kernel
+from gwi.features import automatic_layers
 from gwi.learners import Task
 from gwi.prior import PriorFit
 from gwi.scaling import Scales
@@ -83,6 +84,44 @@ def test_sphere_features_have_norm_one_and_forget_lengths(network, data):
     torch.testing.assert_close(values, plain / plain.norm(dim=1, keepdim=True))
 
 
+def test_each_of_several_layers_counts_alike_and_maps_by_the_size_of_their_channels(images):
+    x, _, network = images
+    rows = torch.from_numpy(x[:20])
+    values = NetworkFeatures(network, ("conv.0", "dense.3")).fit(rows)(rows)
+    with torch.no_grad():
+        channels = network.conv[0](rows).double().numpy()
+        dense = network.eval().dense[:4](network.conv(rows)).double().numpy()
+    sizes = np.sqrt((channels**2).mean((2, 3)))
+    expected = np.hstack([part / np.linalg.norm(part, axis=1, keepdims=True) for part in (sizes, dense)]) / np.sqrt(2)
+    np.testing.assert_allclose(values, expected, atol=1e-6)
+    centred = NetworkFeatures(network, ("conv.0", "dense.3"), centre=True, sphere=False).fit(rows)(rows)
+    np.testing.assert_allclose(centred, np.hstack([sizes, dense]) - np.hstack([sizes, dense]).mean(0), atol=1e-5)
+
+
+def test_of_many_convolutions_four_are_looked_at_and_the_last_is_one_of_them():
+    deep = nn.Sequential(*(nn.Conv2d(1, 1, 1) for _ in range(10)), nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2))
+    assert automatic_layers(deep, torch.zeros(1, 1, 2, 2)) == ("2", "4", "7", "9", "11")
+    assert automatic_layers(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2)), torch.zeros(1, 1, 2, 2)) == ("2",)
+    assert automatic_layers(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.zeros(1, 4)) == ("1",)
+
+
+def test_features_are_taken_before_a_later_layer_writes_over_them(images):
+    x, _, network = images
+    rows = torch.from_numpy(x[:20])
+    careless = copy.deepcopy(network)
+    careless.conv[1] = nn.ReLU(inplace=True)
+    names = ("conv.0", "dense.1")
+    torch.testing.assert_close(NetworkFeatures(careless, names).fit(rows)(rows), NetworkFeatures(network, names).fit(rows)(rows))
+
+
+def test_a_projection_needs_the_name_of_one_layer(images):
+    for layer in ("auto", ("conv.0", "dense.1")):
+        with pytest.raises(ValueError, match="projection is for the features of one layer"):
+            NetworkFeatures(images[2], layer, projection=3)
+    with pytest.raises(ValueError, match="got no name"):
+        NetworkFeatures(images[2], ())
+
+
 @pytest.mark.parametrize("freeze", [False, True])
 def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
     x, y, x_new, y_new = data
@@ -97,11 +136,11 @@ def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
         assert freeze == all(torch.equal(a.weight.to(b), b) for a, b in zip(kept, own, strict=True))
 
 
-def test_images_of_a_frozen_network_take_features_after_the_last_convolution(images):
+def test_images_of_a_frozen_network_take_features_before_every_later_convolution_and_the_dense_layer(images):
     x, y, network = images
     model = GWIClassifier(network, freeze_mean=True, num_inducing=60, random_state=0)
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
-    assert model.model_.embedding.features.watched == "dense.1"
+    assert model.model_.embedding.features.watched == ("conv.3", "dense.1")
     assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
     noise = np.random.default_rng(0).random(x[400:].shape).astype(np.float32)
     assert np.median(model.ood_score(noise)) > np.quantile(model.ood_score(x[400:]), 0.9)

@@ -206,8 +206,10 @@ def test_the_distance_to_a_neighbour_is_that_of_brute_force(monkeypatch):
 
 def test_neighbours_are_sought_in_the_layer_of_the_name(problem):
     network, x = problem.shared.network, problem.data.validation_x
-    for pooled, layer in ((False, network.features), (True, lambda part: network.pool(network.blocks(part)))):
-        fitted = posthoc.nearest_neighbours(pooled=pooled)(problem)
+    layers = {"dense": network.features, "pool": lambda part: network.pool(network.blocks(part))}
+    layers["all"] = gwi.NetworkFeatures(network).fit(problem.data.train_x[:10])
+    for name, layer in layers.items():
+        fitted = posthoc.nearest_neighbours(name)(problem)
         with torch.no_grad():
             bank, queries = (posthoc.normalised(layer(part)) for part in (problem.data.train_x, x))
         np.testing.assert_allclose(fitted.score(x), torch.cdist(queries, bank).min(1).values, atol=1e-3)
@@ -369,9 +371,9 @@ def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
     given = [dict(made.options) for made in FakeClassifier.made]
     assert all(isinstance(options.pop("mean"), networks.SmallCNN) for options in given)
     assert given == [
-        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "features"},
-        {"random_state": 0, "freeze_mean": True, "correct_mean": False, "kernel": "features"},
-        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "rbf"},
+        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "features", "layer": "auto"},
+        {"random_state": 0, "freeze_mean": True, "correct_mean": False, "kernel": "features", "layer": "auto"},
+        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "rbf", "layer": "auto"},
         {"random_state": 0, "likelihood": "softmax", "max_epochs": 1},
         {"random_state": 0, "preset": "paper", "num_inducing": 11, "max_epochs": 1},
     ]

@@ -8,6 +8,7 @@ from benchmarks.imagery.interface import Method
 METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
     "gwi, mean as it is": ours.post_hoc("features", correct_mean=False),
+    "gwi, last features": ours.post_hoc("features", layer="pool"),
     "gwi, pixels": ours.post_hoc("rbf"),
     "gwi, naive features": ours.naive,
     "gwi, joint": ours.joint,
@@ -22,13 +23,14 @@ METHODS: dict[str, Method] = {
     "Kronecker Laplace": bayesian.laplace(damped=False),
     "Kronecker Laplace, damped": bayesian.laplace(damped=True),
     "energy score": posthoc.energy_score,
-    "kNN distance": posthoc.nearest_neighbours(pooled=False),
-    "kNN distance, pooled features": posthoc.nearest_neighbours(pooled=True),
+    "kNN distance": posthoc.nearest_neighbours("dense"),
+    "kNN distance, pooled features": posthoc.nearest_neighbours("pool"),
+    "kNN distance, all layers": posthoc.nearest_neighbours("all"),
 }
 OURS = "gwi"
 PAPER = ("GWI-net (paper)",)
 # Scores for outliers on the shared network: their probabilities are MAP's.
-SCORES_ONLY = ("energy score", "kNN distance", "kNN distance, pooled features")
+SCORES_ONLY = ("energy score", "kNN distance", "kNN distance, pooled features", "kNN distance, all layers")
 # Those that share more networks than one.
 ENSEMBLES = ("deep ensemble", "deep ensemble, temperature")
 # Those that are not in the package.

@@ -21,16 +21,18 @@ NUM_NAIVE = 32
 PAPER_BATCH, PAPER_EPOCHS, PAPER_BUDGET = 1000, 100, 5
 
 
-def post_hoc(kernel: Literal["features", "rbf"], *, correct_mean: bool = True) -> Method:
+def post_hoc(kernel: Literal["features", "rbf"], *, layer: str = "auto", correct_mean: bool = True) -> Method:
     """`GWIClassifier` around the shared network, which is frozen: a kernel on its features, or, for comparison, on pixels.
 
-    Validation images may correct the logits; *mean as it is* leaves them but for their scale. Its own score is `ood_score`.
+    Features are what goes into each convolution but the first and into the dense layer, each divided by its norm; *last features*
+    has the latter alone. Validation images may correct the logits; *mean as it is* leaves them but for their scale. Its own score
+    is `ood_score`.
     """
 
     def fit(problem: Problem) -> Fitted:
         network = copy.deepcopy(problem.shared.network)
-        model = classifier(problem, mean=network, freeze_mean=True, correct_mean=correct_mean, kernel=kernel)
-        return fitted(model, {"kernel": kernel})
+        model = classifier(problem, mean=network, freeze_mean=True, correct_mean=correct_mean, kernel=kernel, layer=layer)
+        return fitted(model, {"kernel": kernel, "layer": layer})
 
     return fit
 

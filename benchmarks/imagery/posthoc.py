@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor, nn
 
+import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem, mixed, softmax
 from benchmarks.imagery.networks import SmallCNN
 from benchmarks.imagery.training import in_batches, trained
@@ -165,17 +167,20 @@ def energy(logits: Tensor) -> Array:
     return -logits.double().logsumexp(-1).numpy()
 
 
-def nearest_neighbours(*, pooled: bool) -> Method:
+def nearest_neighbours(layers: Literal["dense", "pool", "all"]) -> Method:
     """The shared network's softmax; outliers by the distance to the k-th nearest training image (Sun et al., 2022).
 
-    Features are those before the last layer, or, *pooled*, the averages of the last block before the dense layer, divided by
-    their norm; k is one of 1,100 training images, 50 for Fashion-MNIST.
+    Features are those before the last layer, divided by their norm; *pooled*, the averages of the last block before the dense
+    layer; *all layers*, those of *gwi*. k is one of 1,100 training images, 50 for Fashion-MNIST.
     """
 
     def fit(problem: Problem) -> Fitted:
         network = problem.shared.network
-        features = partial(pooled_features, network) if pooled else network.features
-        return by_neighbours(problem, features, "pool" if pooled else "dense")
+        if layers == "all":
+            watched = gwi.NetworkFeatures(network).fit(problem.data.train_x[:100])
+            return by_neighbours(problem, lambda x: watched(x).float(), layers)
+        features = partial(pooled_features, network) if layers == "pool" else network.features
+        return by_neighbours(problem, features, layers)
 
     return fit
 

@@ -104,8 +104,8 @@ def _encode_embedding(embedding: nn.Module, w: Writer) -> Node:
             "type": "LogitsAndFeatures",
             "shape": list(embedding.shape),
             "network": encode_module(features.network, w, "features.network"),
-            "layer": features.layer,
-            "watched": features.watched,
+            "automatic": features.automatic,
+            "watched": list(features.watched),
             "centre": features.centre,
             "sphere": features.sphere,
             "projection": features.projection,
@@ -127,15 +127,19 @@ def _decode_embedding(node: Node, r: Reader, num_classes: int) -> StandardRows |
     if not isinstance(sizes, list) or not all(type(size) is int and 0 < size < 10**6 for size in sizes) or len(sizes) > 5:
         raise ValueError("the shape of a row is none")
     network = decode_module(node["network"], r)
-    projection = node["projection"]
+    projection, watched = node["projection"], node["watched"]
+    # Before there could be several layers, a file had the name of one.
+    automatic, names = node.get("automatic", node.get("layer") == "auto"), [watched] if isinstance(watched, str) else watched
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("the layers of the features have no names")
     features = NetworkFeatures(
         network,
-        str(node["layer"]),
+        names,
         centre=bool(node["centre"]),
         sphere=bool(node["sphere"]),
         projection=None if projection is None else int(projection),
     ).to(r.device)
-    features.watched = str(node["watched"])
+    features.automatic = bool(automatic)
     features.offset = r.get(node["offset"], 1)
     features.directions = None if node["directions"] is None else r.get(node["directions"], 2)
     if math.prod(sizes) > 10**8:

@@ -49,7 +49,7 @@ class ClassOptions:
 
     Attributes:
         kernel: a name, a kernel on standardised flat rows, or a `FeatureKernel`.
-        layer: of a frozen network, whose output are the features.
+        layer: of a frozen network, whose output are the features; or several.
         num_inducing: M.
         inducing_points: how Z is chosen.
         logit_scale: s; ``"auto"`` by the likelihood of unseen rows.
@@ -62,7 +62,7 @@ class ClassOptions:
     """
 
     kernel: str | Kernel
-    layer: str
+    layer: str | Sequence[str]
     num_inducing: int | Literal["auto"]
     inducing_points: Method | Literal["auto"]
     logit_scale: float | Literal["auto"]
@@ -236,7 +236,7 @@ def frozen_logits(
     else:
         features.to(options.device).fit(sample.to(options.device))
         embedding, capacity, mean = LogitsAndFeatures(features, shape), MOST_ROWS, FirstColumns(num_classes)
-        note = f"features of the network before {features.watched}" if features.layer == "auto" else ""
+        note = f"features of the network before {', '.join(features.watched)}" if features.automatic else ""
     x, label, num_rows = embedded(training, embedding, capacity, options)
     x_judge, judge_label, _ = embedded(validation, embedding, 10**9, options)
     if features is not None:

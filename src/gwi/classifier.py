@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +63,8 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised, flattened rows;
             ``"features"`` or a `FeatureKernel` over `NetworkFeatures` for features of a frozen module; ``"auto"`` is the former
             for tables, the latter for rows with more axes, such as images.
-        layer: the submodule of a frozen network whose output are the features, by name.
+        layer: the submodule of a frozen network whose output are the features, by name, or several; ``"auto"`` takes what goes
+            into each convolution but the first and into the linear layer after them.
         num_inducing: M; ``"auto"`` takes every row when they are few.
         inducing_points: how Z is chosen; ``"auto"`` is k-means on rows, and rows at random on features.
         covariance: ``"wasserstein"``, ``"titsias"``, or ``"zero"`` for S = 0; joint training has its own.
@@ -98,7 +99,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         likelihood: LikelihoodName = "softmax",
         epsilon: float = 0.01,
         kernel: str | Kernel = "auto",
-        layer: str = "auto",
+        layer: str | Sequence[str] = "auto",
         num_inducing: int | Literal["auto"] = "auto",
         inducing_points: Method | Literal["auto"] = "auto",
         covariance: CovarianceName = "wasserstein",

@@ -1,13 +1,14 @@
-"""Features of a trained network for a kernel: which layer, and what is done to its values.
+"""Features of a trained network for a kernel: which layers, and what is done to their values.
 
 These choices decide whether the remaining variance grows away from the data. Networks map what they do not know to the middle of
-feature space, where centred features call it familiar; direction keeps what length loses. `docs/classification.md` measures it.
+feature space, where centred features call it familiar; direction keeps what length loses. Late layers keep only what tells the
+classes apart; early ones still know what an image looks like. `docs/classification.md` measures it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,18 +16,24 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# Of maps that are looked at when no layer is named: deep networks have dozens, of which neighbours say the same.
+MOST_MAPS = 4
 
 
 class NetworkFeatures(nn.Module):
     """h(x) = normalise(Wᵀ (layer(x) − c)): features of a network, which stays as it is.
 
+    Of several layers each is normalised by itself, and they stand side by side. A map, whose channels have places, then counts
+    with the root mean square of each channel over its places.
+
     Args:
         network: a trained module; held as a copy in evaluation mode.
-        layer: the name of the submodule whose output is taken, as in `network.named_modules()`. ``"auto"``: what goes into the
-            first linear layer after the last convolution; without convolutions, what goes into the last linear layer.
+        layer: the name of the submodule whose output is taken, as in `network.named_modules()`, or several. ``"auto"``: what goes
+            into each convolution but the first (into four of them, when there are more) and into the first linear layer after
+            them; without convolutions, what goes into the last linear layer.
         centre: whether the mean of the training features is taken off.
-        projection: the number of principal directions to keep; None keeps all.
-        sphere: whether features are divided by their norm.
+        projection: the number of principal directions to keep, of one layer; None keeps all.
+        sphere: whether features are divided by their norm, those of each layer by their own.
     """
 
     offset: Tensor
@@ -35,7 +42,7 @@ class NetworkFeatures(nn.Module):
     def __init__(
         self,
         network: nn.Module,
-        layer: str = "auto",
+        layer: str | Sequence[str] = "auto",
         *,
         centre: bool = False,
         projection: int | None = None,
@@ -43,24 +50,29 @@ class NetworkFeatures(nn.Module):
     ):
         super().__init__()
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        self.automatic = layer == "auto"
+        self.watched: tuple[str, ...] = () if layer == "auto" else (layer,) if isinstance(layer, str) else tuple(layer)
         names = [name for name, _ in self.network.named_modules()]
-        if layer != "auto" and layer not in names:
-            shown = ", ".join(repr(name) for name in names if name)
-            raise ValueError(f"The network has no submodule {layer!r} to take features from; it has {shown}.")
+        for name in self.watched:
+            if name not in names:
+                shown = ", ".join(repr(name) for name in names if name)
+                raise ValueError(f"The network has no submodule {name!r} to take features from; it has {shown}.")
+        if not self.automatic and not self.watched:
+            raise ValueError('layer is the name of a submodule, several names, or "auto"; got no name.')
         if projection is not None and projection < 1:
             raise ValueError(f"projection is the number of directions to keep, at least 1, or None; got {projection}.")
-        self.layer = layer
-        self.watched: str | None = None if layer == "auto" else layer
+        if projection is not None and len(self.watched) != 1:
+            raise ValueError("projection is for the features of one layer: name it with layer=.")
         self.centre, self.projection, self.sphere = centre, projection, sphere
         self.register_buffer("offset", torch.zeros(()))
         self.register_buffer("directions", None)
 
     @torch.no_grad()
     def fit(self, x: Float[Tensor, "N ..."]) -> NetworkFeatures:
-        """Find the layer, and set centre and directions, by a sample of training rows."""
-        if self.layer == "auto":
-            self.watched = automatic_layer(self.network, self._cast(x[:1]))
-        values = self._layer_values(x)[1].double()
+        """Find the layers, and set centre and directions, by a sample of training rows."""
+        if self.automatic:
+            self.watched = automatic_layers(self.network, self._cast(x[:1]))
+        values = torch.cat([part.double() for part in self._layer_values(x)[1]], dim=1)
         self.offset = offset = values.mean(0) if self.centre else torch.zeros_like(values[0])
         if self.projection is not None:
             if self.projection > min(values.shape):
@@ -79,42 +91,65 @@ class NetworkFeatures(nn.Module):
 
     def evaluate(self, x: Float[Tensor, "N ..."]) -> tuple[Float[Tensor, "N J"], Float[Tensor, "N F"]]:
         """The network's outputs and h, both from one pass."""
-        outputs, values = self._layer_values(x)
-        values = values.double() - self.offset
-        if self.directions is not None:
-            values = values @ self.directions
-        if self.sphere:
-            values = values / values.norm(dim=1, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
-        return outputs.double(), values
+        outputs, layers = self._layer_values(x)
+        offsets = self.offset.split([part.shape[1] for part in layers]) if self.offset.ndim else [self.offset] * len(layers)
+        parts = []
+        for part, offset in zip(layers, offsets, strict=True):
+            values = part.double() - offset
+            if self.directions is not None:
+                values = values @ self.directions
+            if self.sphere:
+                # The whole has norm one.
+                values = values / (len(layers) ** 0.5 * values.norm(dim=1, keepdim=True)).clamp_min(
+                    torch.finfo(values.dtype).tiny
+                )
+            parts.append(values)
+        return outputs.double(), torch.cat(parts, dim=1)
 
     def _cast(self, x: Tensor) -> Tensor:
         parameter = next(self.network.parameters(), x)
         return x.to(parameter.device, parameter.dtype)
 
-    def _layer_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs and the layer's values, flattened to one row each."""
-        if self.watched is None:
-            raise RuntimeError("These features have not found their layer yet: call fit with some training rows first.")
-        module, watch_input = self.network.get_submodule(self.watched), self.layer == "auto"
-        caught: list[Tensor] = []
+    def _layer_values(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and one row of numbers for each row and layer."""
+        if not self.watched:
+            raise RuntimeError("These features have not found their layers yet: call fit with some training rows first.")
+        caught: dict[str, Any] = {}
 
-        def catch(_: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-            caught.append(arguments[0] if watch_input else output)
+        def catch(name: str) -> Callable[..., None]:
+            def hook(_: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+                found = arguments[0] if self.automatic else output
+                # At once: what comes after may write into the same memory.
+                caught[name] = self._row_of_numbers(found) if isinstance(found, Tensor) else None
 
-        handle = module.register_forward_hook(catch)
+            return hook
+
+        handles = [self.network.get_submodule(name).register_forward_hook(catch(name)) for name in self.watched]
         try:
             outputs = self.network(self._cast(x))
         finally:
-            handle.remove()
-        if not caught or not isinstance(caught[-1], Tensor) or len(caught[-1]) != len(x):
-            raise ValueError(
-                f"The submodule {self.watched!r} does not give one row of features for each input row; name another with layer=."
-            )
-        return outputs, caught[-1].flatten(1)
+            for handle in handles:
+                handle.remove()
+        for name in self.watched:
+            if caught.get(name) is None or len(caught[name]) != len(x):
+                raise ValueError(
+                    f"The submodule {name!r} does not give one row of features for each input row; name another with layer=."
+                )
+        return outputs, [caught[name] for name in self.watched]
+
+    def _row_of_numbers(self, values: Float[Tensor, "N ..."]) -> Float[Tensor, "N F"]:
+        """One layer alone as it is; of several, maps by the root mean square of each channel over its places."""
+        if len(self.watched) == 1 or values.ndim < 3:
+            return values.flatten(1)
+        # Neither a difference that cancels nor a copy, unlike standard deviations, which tell outliers no better.
+        return values.square().mean(dim=tuple(range(2, values.ndim))).sqrt()
 
 
-def automatic_layer(network: nn.Module, x: Float[Tensor, "1 ..."]) -> str:
-    """The linear layer whose input are the features: the first after the last convolution, else the last.
+def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str, ...]:
+    """The submodules whose inputs are the features.
+
+    These are the convolutions after the first, or `MOST_MAPS` of them in even steps to the last, and the first linear layer after
+    the last one; without convolutions the last linear layer.
 
     Raises:
         ValueError: when the network has no linear layer.
@@ -135,10 +170,16 @@ def automatic_layer(network: nn.Module, x: Float[Tensor, "1 ..."]) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    convolutions = [i for i, (_, convolution) in enumerate(order) if convolution]
-    linear = [name for i, (name, convolution) in enumerate(order) if not convolution and i > max(convolutions, default=-1)]
+    places = [i for i, (_, convolution) in enumerate(order) if convolution]
+    linear = [name for i, (name, convolution) in enumerate(order) if not convolution and i > max(places, default=-1)]
     if not linear:
         raise ValueError(
             'The network has no linear layer after its convolutions to take features before; name a submodule with layer="...".'
         )
-    return linear[0] if convolutions else linear[-1]
+    if not places:
+        return (linear[-1],)
+    # What goes into the first one is the row itself. A module that is called twice is looked at once.
+    later = list(dict.fromkeys(order[i][0] for i in places[1:]))
+    count = min(MOST_MAPS, len(later))
+    chosen = [later[round((i + 1) * len(later) / count) - 1] for i in range(count)]
+    return (*chosen, linear[0])
