@@ -293,3 +293,14 @@ def optimism() -> str:
 
 def _mean(records: Sequence[Record], name: str) -> float:
     return sum(float(record[name]) for record in records) / len(records)
+
+
+def feature_choice() -> str:
+    """One row a choice of features, one column a set and kind of outliers."""
+    found: dict[str, dict[tuple[str, str], str]] = {}
+    for record in read("feature_choice"):
+        found.setdefault(record["choice"], {})[record["dataset"], record["outliers"]] = f"{float(record['auroc']):.3f}"
+    columns = list(dict.fromkeys(key for row in found.values() for key in row))
+    names = {"fashion-mnist": "Fashion-MNIST", "cifar10-20k": "CIFAR-10"}
+    rows = [[choice, *(row[key] for key in columns)] for choice, row in found.items()]
+    return table(["features", *(f"{names[dataset]}: {kind}" for dataset, kind in columns)], rows)

@@ -56,6 +56,7 @@ TABLES: dict[str, Callable[[], str]] = {
         cost_tables.scaling,
         record_tables.bayesian_optimisation,
         record_tables.classification,
+        record_tables.feature_choice,
         record_tables.optimism,
         uci,
         record_tables.diagnostics_faults,

@@ -289,10 +289,9 @@ CHOSEN = (
     f"A part of the recipe of {OURS}'s features was chosen on the main pairs themselves, {listed(PAIRS)}: no centring, and "
     "division by the norm, were settled by the AUROC of smaller networks on these very outliers, before this run, so that its "
     "own score there is no fresh test of them. That several layers take part was chosen by validation images against other "
-    "outliers, with the first network of each set: see [classification](../classification.md#which-kernel). *gwi, naive features* and "
-    "*gwi, last features* show what the recipe does, *kNN distance, pooled features* and *kNN distance, all layers* what it does "
-    "for a peer. The turned and blurred images "
-    "took no part in any choice."
+    "outliers, with the first network of each set: see [classification](../classification.md#which-kernel). *gwi, naive "
+    "features* and *gwi, last features* show what the recipe does, *kNN distance, pooled features* and *kNN distance, all "
+    "layers* what it does for a peer. The turned and blurred images took no part in any choice."
 )
 
 
