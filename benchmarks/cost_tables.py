@@ -38,15 +38,46 @@ def stream_speed() -> str:
 def processes() -> str:
     if not (ROOT / "benchmarks" / "results" / "processes.csv").is_file():
         return "Not measured yet."
+    found = read("processes")
+    alone = {r["rows"]: sum(float(r[key]) for key in ("sketch_seconds", "sums_seconds")) for r in found if r["ranks"] == "1"}
     rows = [
         [
             f"{int(r['rows']):,}",
             r["ranks"],
-            *(f"{float(r[key]):.1f}" for key in ("sketch_seconds", "sums_seconds", "processor_seconds")),
+            *(f"{float(r[key]):.1f}" for key in ("sketch_seconds", "sums_seconds")),
+            # What is done by all processes, shared by as many of them as there are cores.
+            f"{alone[r['rows']] / min(int(r['ranks']), int(r['cores'])):.1f}",
+            f"{float(r['processor_seconds']):.1f}",
         ]
-        for r in read("processes")
+        for r in found
     ]
-    return table(["rows", "processes", "first pass, s", "sums, s", "processor seconds of all, start included"], rows)
+    header = ["rows", "processes", "first pass, s", "sums, s", "both by the model, s", "processor seconds of all, start included"]
+    return table(header, rows)
+
+
+def deaths() -> str:
+    """What came of fits whose workers were killed, and of one on two hosts, in words."""
+    if not all((ROOT / "benchmarks" / "results" / f"{name}.csv").is_file() for name in ("kills", "hosts")):
+        return "Not measured yet."
+    killed, hosts = read("kills"), read("hosts")
+    by = {r["what"]: r for r in killed if r["what"] not in ("kill", "dask")}
+    steps = [int(float(r["value"])) for r in killed if r["what"] == "kill"]
+    cluster = [float(r["value"]) for r in killed if r["what"] == "dask"]
+    wrong = sum(value > 0 for value in cluster)
+    over = sum(float(r["value"]) for r in hosts if r["what"] == "bytes") / 1e6
+    (apart,) = (r for r in hosts if r["what"] == "difference")
+    sentences = [
+        f"{len(steps)} kills of one worker of a fit on two processes, at random moments, with {min(steps)} to {max(steps)} steps "
+        f"in the snapshot: exit code {float(by['exit code']['value']):.0f}, largest difference of a number in the model file "
+        f"from a fit left alone {float(by['difference']['value']):.2g}; of {int(by['unreadable snapshots']['number']):,} "
+        f"snapshots read meanwhile {float(by['unreadable snapshots']['value']):.0f} were not whole.",
+        f"{len(cluster)} cross-validated fits on two Dask workers, of which one was killed each time: {wrong} differed from the "
+        "fit left alone.",
+        "Two hosts, network namespaces of one machine with nothing but a virtual cable between them: "
+        f"{over:.0f} MB went over it, and the largest difference of a number in the model file from that of the fit on "
+        f"{apart['number']} processes of one host is {float(apart['value']):.2g}.",
+    ]
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def scaling() -> str:

@@ -54,6 +54,7 @@ TABLES: dict[str, Callable[[], str]] = {
         cost_tables.stream_speed,
         cost_tables.processes,
         cost_tables.scaling,
+        cost_tables.deaths,
         record_tables.bayesian_optimisation,
         record_tables.classification,
         record_tables.feature_choice,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -212,7 +213,8 @@ def processes(num_rows: int, ranks: Sequence[int], folder: Path) -> Iterator[dic
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"] if num_ranks > 1 else []
         found = measured(["--work", "sums", "--paths", str(data)], launcher)
         yield {"rows": num_rows, "ranks": num_ranks, **{name: found[name] for name in ("sketch_seconds", "sums_seconds")}} | {
-            "processor_seconds": found["all_processor_seconds"]
+            "processor_seconds": found["all_processor_seconds"],
+            "cores": os.cpu_count(),
         }
     shutil.rmtree(data)
 
