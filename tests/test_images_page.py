@@ -203,3 +203,14 @@ def test_the_page_is_that_of_the_records(tmp_path):
     if sum(row["failure"] is None for row in rows) == len(records.read("images")):
         text = page.text(rows, tables.read_published(page.PUBLISHED))
         assert (page.FOLDER / "images.md").read_text() == text, "run `python -m benchmarks.table2_images --render`"
+
+
+def test_the_page_says_which_score_is_upside_down_and_what_cured_it(store):
+    told = section(text_of(store), "The score that turns upside down")
+    assert "| gwi, pixels | pixels | 0.9900 |" in told
+    assert "All are above one half" in told
+    turned = [record("cifar10-20k", seed, "gwi, pixels", (0.8, 0.6, 0.7, 0.12)) for seed in (0, 1)]
+    store.add(turned)
+    assert "upside down: *gwi, pixels* on CIFAR-10 (20k) against SVHN (10,000) (0.12)" in section(
+        text_of(store), "The score that turns upside down"
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.imagery import bayesian, goals, ours, pictures, posthoc, protocol, tables
+from benchmarks.imagery import bayesian, goals, ours, pictures, posthoc, protocol, story, tables
 from benchmarks.imagery.data import (
     DATASETS,
     MAIN_OUTLIERS,
@@ -84,7 +84,8 @@ def text(rows: Sequence[Row], published: Sequence[Published]) -> str:
     found = compared(rows)
     parts = [top(rows, found)]
     parts += [section(rows, found, dataset) for dataset in DATASETS]
-    parts += [beside(found, published), procedure(rows), caveats(rows)]
+    names = {d: {o: f"{SHORT[d]} against {name}" for o, name in outlier_names(d).items()} for d in DATASETS}
+    parts += [*story.told(found, names), beside(found, published), procedure(rows), caveats(rows)]
     return paragraphs(parts) + "\n"
 
 
