@@ -195,7 +195,8 @@ COSTS = (
     "By the clock on the wall, one thread each; other fits may have run on the machine's other cores. The fit is that of the "
     "method alone, for an ensemble the training of the other networks; the training of the shared network has its own column. "
     "Prediction and own score are of the test images; the bare network is the quickest of three passes over them in the same "
-    "process. Peak memory is of the whole process, with the images."
+    "process, and so is our prediction; some peers, recorded earlier, have one pass. Peak memory is of the whole process, with "
+    "the images."
 )
 
 

@@ -26,8 +26,8 @@ from gwi.scaling import Array
 
 NUM_SEEDS = 2
 NUM_PAPER_SEEDS = 1
-# Passes of the bare network, of which the quickest counts.
-NUM_PASSES = 3
+# Passes of the bare network, of which the quickest counts; so it does of predictions that take less than so many seconds.
+NUM_PASSES, QUICK_SECONDS = 3, 20.0
 # All that takes part.
 LIBRARIES = ("gwi", "torch", "gpytorch", "numpy", "scipy", "laplace-torch")
 
@@ -88,6 +88,8 @@ def run(task: Task) -> list[dict[str, Any]]:
         fitted = METHODS[task.method](replace(problem, data=hidden(data)))
         seconds = time.perf_counter() - start if fitted.seconds is None else fitted.seconds
         plain, predict_seconds = timed(fitted.predict, data.test_x)
+        if predict_seconds < QUICK_SECONDS:
+            predict_seconds = min(predict_seconds, *(timed(fitted.predict, data.test_x)[1] for _ in range(NUM_PASSES - 1)))
         inside, score_seconds = timed(lambda x: scored(fitted, x, plain), data.test_x)
         forward_seconds = min(timed(lambda x: in_batches(problem.shared.network, x), data.test_x)[1] for _ in range(NUM_PASSES))
         outside = {name: scored(fitted, x, fitted.predict(x)) for name, x in data.outliers.items()}

@@ -292,12 +292,17 @@ def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: i
 
 
 def feature_inducing_points(x: Float[Tensor, "N E"], kernel: Kernel, first: int, options: ClassOptions) -> Float[Tensor, "M E"]:
-    """Z among the rows; k-means looks at the columns from `first` on, those that the kernel sees."""
+    """Z among the rows; k-means looks at the columns from `first` on, those that the kernel sees.
+
+    Unless something else is asked for, Z on features are centres of k-means, which leave less of the variance at rows like those
+    of the training, and more at outliers, than as many rows at random: `benchmarks/feature_choice.py`.
+    """
     wanted = options.num_inducing
     if not first and wanted == "auto" and len(x) <= ALL_ROWS:
         return x  # Z = X has its covariance in closed form.
     count = min(len(x), (FEATURE_INDUCING if first else SPARSE_INDUCING) if wanted == "auto" else wanted)
-    method: Method = "random" if options.inducing_points == "auto" else options.inducing_points
+    usual: Method = "kmeans" if first else "random"
+    method = usual if options.inducing_points == "auto" else options.inducing_points
     rows = x[torch.randperm(len(x), generator=options.generator)[: max(SPARSE_SAMPLE, count)].to(x.device)]
     if method != "kmeans" or not first:
         return choose_inducing_points(rows, count, method, kernel=kernel, generator=options.generator)
