@@ -49,7 +49,7 @@ def told(found: Comparison, names: Mapping[DatasetName, Mapping[OutlierName, str
         "## The score that turns upside down",
         "The score is the share of the prior variance that the inducing points leave: it is large where an image is far from all "
         "training images, in whatever space the kernel looks at. That space decides everything. AUROC of the same score with "
-        "four kernels, the network, Z and M the same:",
+        "four kernels around the same network:",
         markdown(["method", "kernel on", *header], lines),
         f"{said} Why: smooth images of few colours, as SVHN's, are near the middle of all images, and a network maps what it "
         "does not know near the middle of its features, too. Measured from there, outliers are closer to the training images "
