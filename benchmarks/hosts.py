@@ -79,7 +79,8 @@ def measure(num_rows: int, num_processes: int) -> Iterator[dict[str, Any]]:
             yield {"what": "bytes", "number": place + 1, "value": float(sent(place)), "note": "sent over the cable by this host"}
         launch = [sys.executable, "-m", "gwi", "launch", "--nproc-per-node", str(2 * num_processes)]
         subprocess.run([*launch, *fit_command(data, alone)], check=True, cwd=ROOT)
-        note = f"largest of a number in the model file from the fit on {2 * num_processes} processes of one host; two hosts took {seconds:.0f} s"
+        note = f"largest of a number in the model file from the fit on {2 * num_processes} processes of one host; "
+        note += f"two hosts took {seconds:.0f} s"
         yield {"what": "difference", "number": 2 * num_processes, "value": difference(together, alone), "note": note}
 
 
