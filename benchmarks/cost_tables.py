@@ -66,9 +66,10 @@ def deaths() -> str:
     wrong = sum(value > 0 for value in cluster)
     over = sum(float(r["value"]) for r in hosts if r["what"] == "bytes") / 1e6
     (apart,) = (r for r in hosts if r["what"] == "difference")
+    when = f"with {min(steps)} to {max(steps)} steps in the snapshot" if max(steps) else "all before its training had a snapshot"
     sentences = [
-        f"{len(steps)} kills of one worker of a fit on two processes, at random moments, with {min(steps)} to {max(steps)} steps "
-        f"in the snapshot: exit code {float(by['exit code']['value']):.0f}, largest difference of a number in the model file "
+        f"{len(steps)} kills of one worker of a fit on two processes, at random moments, {when}: exit code "
+        f"{float(by['exit code']['value']):.0f}, largest difference of a number in the model file "
         f"from a fit left alone {float(by['difference']['value']):.2g}; of {int(by['unreadable snapshots']['number']):,} "
         f"snapshots read meanwhile {float(by['unreadable snapshots']['value']):.0f} were not whole.",
         f"{len(cluster)} cross-validated fits on two Dask workers, of which one was killed each time: {wrong} differed from the "

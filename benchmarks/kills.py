@@ -48,7 +48,6 @@ def rows(path: Path, num_rows: int) -> Path:
 
 
 def command(data: Path, output: Path, snapshots: Path) -> list[str]:
-    # Snapshots are 30 seconds apart: a kill costs up to so much of the training.
     launch = [sys.executable, "-m", "gwi", "launch", "--nproc-per-node", "2"]
     return [*launch, *fit_command(data, output), "--snapshots", str(snapshots)]
 
@@ -161,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--dask-kills", type=int, default=10)
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--wait", type=float, default=40.0, help="the longest time between two kills, in seconds")
+    parser.add_argument("--wait", type=float, default=20.0, help="the longest time between two kills, in seconds")
     parser.add_argument("--quick", action="store_true", help="one kill of each kind, nothing is written")
     options = parser.parse_args(arguments)
     if options.quick:

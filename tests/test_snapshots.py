@@ -134,3 +134,11 @@ def test_descriptions_tell_values_apart_and_not_objects():
         assert described(one) == described(same) != described(other)
     trees = [DecisionTreeRegressor(random_state=0).fit(x, sign * x[:, 0]) for sign in (1, 1, -1)]
     assert described(trees[0]) == described(trees[1]) != described(trees[2])
+
+
+def test_large_snapshots_are_farther_apart(tmp_path):
+    kept = Snapshots.of(tmp_path, "fit", interval=2.0)
+    assert kept.wait_after(0.001) == 2.0
+    # One that takes a second comes after a hundred at the earliest.
+    assert kept.wait_after(1.0) == pytest.approx(100.0)
+    assert Snapshots.of(tmp_path, "fit", interval=0.0).wait_after(1.0) == 0.0

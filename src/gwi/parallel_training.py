@@ -93,7 +93,7 @@ def train_on_stream(
     # Not by name: two means of a list may have the same.
     stage = f"mean-{place + 1}"
     done = _resume(module, optimiser, stream, stage)
-    last = time.monotonic()
+    last, wait = time.monotonic(), stream.snapshots.interval
     for epoch in range(done // steps, epochs):
         for step, (x, y) in enumerate(stream.batches(steps, seed_of(seed, epoch))):
             place = epoch * steps + step
@@ -108,9 +108,11 @@ def train_on_stream(
                 add_gradients(losses, parameters, sum(stream.batch_sizes(step, steps)), stream.ranks)
             optimiser.step()
             done = place + 1
-            if stream.ranks.is_first and time.monotonic() - last >= stream.snapshots.interval:
+            if stream.ranks.is_first and time.monotonic() - last >= wait:
+                begun = time.monotonic()
                 stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
                 last = time.monotonic()
+                wait = stream.snapshots.wait_after(last - begun)
             if done % 50 == 0:
                 stream.report(name, done / (epochs * steps))
         if not all(bool(p.isfinite().all()) for p in parameters):

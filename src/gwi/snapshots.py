@@ -15,8 +15,8 @@ from torch import Tensor
 
 from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
 
-# Seconds between snapshots of one stage.
-INTERVAL = 30.0
+# Seconds between snapshots of one stage, and the share of the time that they may take: large ones are farther apart.
+INTERVAL, SHARE = 2.0, 0.01
 
 
 class SnapshotWarning(RuntimeWarning):
@@ -57,6 +57,10 @@ class Snapshots:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(drawn).encode())
             return drawn
+
+    def wait_after(self, seconds: float) -> float:
+        """Seconds to the next snapshot after one that took so many."""
+        return self.interval * max(1.0, seconds / (SHARE * INTERVAL))
 
     def path(self, stage: str) -> Path | None:
         """Of a stage's file."""
