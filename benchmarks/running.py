@@ -18,9 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.store import Identity, Store
 
 Record = dict[str, Any]
-# Dask's own settings of its workers' environment, and those that keep memory in the process: above a gigabyte it goes back.
+# Dask's own settings of its workers' environment, and those that keep memory in the process: above a gigabyte it goes back. Fits
+# run in a thread, and a thread's own arena cannot hold an array above 64 MB: all threads share that of the process.
 DASK = dict(dask.config.get("distributed.nanny.pre-spawn-environ"))
-KEEP_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 2**30)
+KEEP_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 2**30) | {"MALLOC_ARENA_MAX": 1}
 
 
 class Task(Protocol):

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
 from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
+from gwi import features as features_module
 from gwi.calibration import judged_covariance, matching_sums
 from gwi.class_tasks import feature_kernel
 from gwi.features import automatic_layers
@@ -103,6 +104,18 @@ def test_of_many_convolutions_four_are_looked_at_and_the_last_is_one_of_them():
     assert automatic_layers(deep, torch.zeros(1, 1, 2, 2)) == ("2", "4", "7", "9", "11")
     assert automatic_layers(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2)), torch.zeros(1, 1, 2, 2)) == ("2",)
     assert automatic_layers(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.zeros(1, 4)) == ("1",)
+
+
+def test_images_pass_through_the_network_some_at_a_time(images, monkeypatch):
+    x, _, network = images
+    rows = torch.as_tensor(x[:50])
+    features = NetworkFeatures(network).fit(rows)
+    at_once = features.evaluate(rows)
+    monkeypatch.setattr(features_module, "PASS_SIZE", 16)
+    sizes = []
+    features.network.register_forward_pre_hook(lambda _, arguments: sizes.append(len(arguments[0])))
+    torch.testing.assert_close(features.evaluate(rows), at_once)
+    assert sizes == [16, 16, 16, 2]
 
 
 def test_features_are_taken_before_a_later_layer_writes_over_them(images):

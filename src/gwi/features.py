@@ -18,6 +18,9 @@ from torch import Tensor, nn
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Of maps that are looked at when no layer is named: deep networks have dozens, of which neighbours say the same.
 MOST_MAPS = 4
+# Images that pass through the network at once, not on a GPU. The maps of more than some hundred outgrow the processor's cache,
+# and memory allocators hand such arrays back and fetch them anew each time: a pass takes twice as long.
+PASS_SIZE = 256
 
 
 class NetworkFeatures(nn.Module):
@@ -114,6 +117,13 @@ class NetworkFeatures(nn.Module):
         """Outputs, and one row of numbers for each row and layer."""
         if not self.watched:
             raise RuntimeError("These features have not found their layers yet: call fit with some training rows first.")
+        size = len(x) if x.device.type == "cuda" else PASS_SIZE
+        passes = [self._one_pass(part) for part in (x.split(size) if len(x) > size else [x])]
+        outputs, layers = zip(*passes, strict=True)
+        return torch.cat(outputs), [torch.cat(parts) for parts in zip(*layers, strict=True)]
+
+    def _one_pass(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The same of few rows."""
         caught: dict[str, Any] = {}
 
         def catch(name: str) -> Callable[..., None]:
