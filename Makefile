@@ -52,7 +52,8 @@ docs: install  ## build the documentation into site/
 
 records: install  ## measure again every number and figure that the documentation shows (some hours)
 	@for script in hostile robust_max wasserstein_convergence covariance coverage hyper_priors estimator_coverage choosing_by_test \
-		"ablation --within" ablation bayesian_optimisation plan_costs speed cli_speed diagnostics plot_examples figures; do \
+		"ablation --within" ablation bayesian_optimisation plan_costs speed cli_speed diagnostics plot_examples figures classification \
+		feature_choice scale kills hosts; do \
 		echo "benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script || exit 1; done
 	@$(BIN)/python -m benchmarks.render
 

@@ -60,10 +60,9 @@ def deaths() -> str:
     if not all((ROOT / "benchmarks" / "results" / f"{name}.csv").is_file() for name in ("kills", "hosts")):
         return "Not measured yet."
     killed, hosts = read("kills"), read("hosts")
-    by = {r["what"]: r for r in killed if r["what"] not in ("kill", "dask")}
+    by = {r["what"]: r for r in killed if r["what"] not in ("kill", "dask kill")}
     steps = [int(float(r["value"])) for r in killed if r["what"] == "kill"]
-    cluster = [float(r["value"]) for r in killed if r["what"] == "dask"]
-    wrong = sum(value > 0 for value in cluster)
+    cluster = by["dask difference"]
     over = sum(float(r["value"]) for r in hosts if r["what"] == "bytes") / 1e6
     (apart,) = (r for r in hosts if r["what"] == "difference")
     when = f"with {min(steps)} to {max(steps)} steps in the snapshot" if max(steps) else "all before its training had a snapshot"
@@ -72,8 +71,8 @@ def deaths() -> str:
         f"{float(by['exit code']['value']):.0f}, largest difference of a number in the model file "
         f"from a fit left alone {float(by['difference']['value']):.2g}; of {int(by['unreadable snapshots']['number']):,} "
         f"snapshots read meanwhile {float(by['unreadable snapshots']['value']):.0f} were not whole.",
-        f"{len(cluster)} cross-validated fits on two Dask workers, of which one was killed each time: {wrong} differed from the "
-        "fit left alone.",
+        f"One cross-validated fit on two Dask workers, of which one was killed {int(cluster['number'])} times: largest "
+        f"difference of a prediction from a fit left alone {float(cluster['value']):.2g}.",
         "Two hosts, network namespaces of one machine with nothing but a virtual cable between them: "
         f"{over:.0f} MB went over it, and the largest difference of a number in the model file from that of the fit on "
         f"{apart['number']} processes of one host is {float(apart['value']):.2g}.",

@@ -1,8 +1,11 @@
 """Fits that are done side by side, or on a cluster whose workers die, give what they give one after another."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from joblib import parallel_config
+from joblib.parallel import get_active_backend
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import Ridge
 
@@ -32,6 +35,25 @@ def test_the_number_of_jobs_changes_nothing():
     with parallel_config(backend="threading", n_jobs=2):
         several = classifier.fit(x, y > 0).predict_proba(x)
     np.testing.assert_array_equal(several, classifier.fit(x, y > 0).predict_proba(x))
+
+
+class Noting(Ridge):
+    """Notes where its own parallel parts would be done."""
+
+    backends: ClassVar[list[str]] = []
+
+    def fit(self, X, y, sample_weight=None):
+        self.backends.append(type(get_active_backend()[0]).__name__)
+        return super().fit(X, y, sample_weight)
+
+
+def test_on_a_cluster_the_parts_of_one_fit_stay_with_their_worker():
+    distributed = pytest.importorskip("distributed")
+    Noting.backends.clear()
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
+        GWIRegressor(Noting(), num_inducing=10, random_state=0).fit(*rows())
+    assert set(Noting.backends) == {"ThreadingBackend"}
 
 
 @pytest.mark.slow

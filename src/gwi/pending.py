@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, parallel_config
+from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -23,6 +24,8 @@ from gwi.learners import Task, Trained, at_rows
 from gwi.means import ConstantMean, FixedMean, JoinedMean
 from gwi.predictors import plain_predictor
 from gwi.scaling import OriginalRowsMean, Scales
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def run_pending(task: Task, members: Sequence[Trained | Pending]) -> tuple[Train
         return tuple(member for member in members if isinstance(member, Trained))
 
     def run() -> list[tuple[nn.Module, float]]:
-        found = Parallel(n_jobs=task.n_jobs, return_as="generator")(delayed(job)() for job in jobs)
+        found = Parallel(n_jobs=task.n_jobs, return_as="generator")(delayed(_on_one_worker)(job) for job in jobs)
         results = []
         for i, result in enumerate(found):
             results.append(result)
@@ -69,6 +72,18 @@ def run_pending(task: Task, members: Sequence[Trained | Pending]) -> tuple[Train
         finished = member.finished(task, [next(results) for _ in member.jobs]) if isinstance(member, Pending) else member
         done.append(finished)
     return tuple(done)
+
+
+def _on_one_worker(job: Callable[[], T]) -> T:
+    """The job; on a Dask cluster, with what it does side by side in threads of its own worker.
+
+    Without that the trees of a forest become tasks of the cluster, thousands of them, around data that lives on one worker: when
+    it dies the whole fit fails, where a job is just done again.
+    """
+    if type(get_active_backend()[0]).__name__ != "DaskDistributedBackend":
+        return job()
+    with parallel_config(backend="threading"):
+        return job()
 
 
 def estimator_learner(estimator: Any, task: Task, *, name: str, standardised: bool = False) -> Pending:
