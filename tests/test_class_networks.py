@@ -106,6 +106,29 @@ def test_of_many_convolutions_four_are_looked_at_and_the_last_is_one_of_them():
     assert automatic_layers(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.zeros(1, 4)) == ("1",)
 
 
+def test_views_are_averaged_and_features_are_those_of_the_row_as_it_is(images):
+    x, y, network = images
+    rows = torch.as_tensor(x)
+    viewed = gwi.AveragedViews(network, [lambda x: x.flip(-1), lambda x: x.roll(1, -1)]).eval()
+    with torch.no_grad():
+        wanted = (network(rows) + network(rows.flip(-1)) + network(rows.roll(1, -1))) / 3
+        torch.testing.assert_close(viewed(rows), wanted)
+    model = GWIClassifier(viewed, freeze_mean=True, correct_mean=False, num_inducing=60, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    features = model.model_.embedding.features
+    assert features.watched == ("network.conv.3", "network.dense.1")
+    outputs, values = features.evaluate(rows)
+    torch.testing.assert_close(outputs.float(), wanted)
+    torch.testing.assert_close(values, NetworkFeatures(network, "auto").fit(rows)(rows))
+
+
+def test_views_must_be_there_and_give_a_row_for_each(images):
+    with pytest.raises(ValueError, match="at least one function"):
+        gwi.AveragedViews(images[2], [])
+    with pytest.raises(ValueError, match="View 0 gives 1 rows for 2"):
+        gwi.AveragedViews(images[2], [lambda x: x[:1]])(torch.as_tensor(images[0][:2]))
+
+
 def test_images_pass_through_the_network_some_at_a_time(images, monkeypatch):
     x, _, network = images
     rows = torch.as_tensor(x[:50])

@@ -8,6 +8,7 @@ from benchmarks.imagery.interface import Method
 METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
     "gwi, mean as it is": ours.post_hoc("features", correct_mean=False),
+    "gwi, mirrored": ours.post_hoc("features", mirrored=True),
     "gwi, last features": ours.post_hoc("features", layer="pool"),
     "gwi, pixels": ours.post_hoc("rbf"),
     "gwi, naive features": ours.naive,
@@ -15,6 +16,7 @@ METHODS: dict[str, Method] = {
     "GWI-net (paper)": ours.paper,
     "MAP": posthoc.map_estimate,
     "MAP, temperature": posthoc.temperature_scaling,
+    "MAP, temperature, mirrored": posthoc.mirrored_temperature_scaling,
     "MAP, last layer refitted": posthoc.refitted_last_layer,
     "deep ensemble": posthoc.deep_ensemble,
     "deep ensemble, temperature": posthoc.scaled_ensemble,

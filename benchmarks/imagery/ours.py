@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem
 from benchmarks.imagery.networks import build
-from benchmarks.imagery.training import augmented_loader, num_gradient_steps
+from benchmarks.imagery.training import augmented_loader, mirror, num_gradient_steps
 from gwi.scaling import Array
 
 NUM_NAIVE = 32
@@ -21,18 +21,23 @@ NUM_NAIVE = 32
 PAPER_BATCH, PAPER_EPOCHS, PAPER_BUDGET = 1000, 100, 5
 
 
-def post_hoc(kernel: Literal["features", "rbf"], *, layer: str = "auto", correct_mean: bool = True) -> Method:
+def post_hoc(
+    kernel: Literal["features", "rbf"], *, layer: str = "auto", correct_mean: bool = True, mirrored: bool = False
+) -> Method:
     """`GWIClassifier` around the shared network, which is frozen: a kernel on its features, or, for comparison, on pixels.
 
     Features are what goes into each convolution but the first and into the dense layer, each divided by its norm; *last features*
-    has the latter alone. Validation images may correct the logits; *mean as it is* leaves them but for their scale. Its own score
-    is `ood_score`.
+    has the latter alone. Validation images may correct the logits; *mean as it is* leaves them but for their scale. *mirrored*
+    has as its mean the average of the network's logits for an image and its mirror image, `AveragedViews`. Its own score is
+    `ood_score`.
     """
 
     def fit(problem: Problem) -> Fitted:
-        network = copy.deepcopy(problem.shared.network)
+        network: nn.Module = copy.deepcopy(problem.shared.network)
+        if mirrored:
+            network = gwi.AveragedViews(network, [mirror])
         model = classifier(problem, mean=network, freeze_mean=True, correct_mean=correct_mean, kernel=kernel, layer=layer)
-        return fitted(model, {"kernel": kernel, "layer": layer})
+        return fitted(model, {"kernel": kernel, "layer": layer, "mirrored": mirrored})
 
     return fit
 

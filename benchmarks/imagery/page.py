@@ -42,6 +42,7 @@ SHORT: dict[str, str] = {
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gwi": ours.post_hoc,
     "gwi, mean as it is": ours.post_hoc,
+    "gwi, mirrored": ours.post_hoc,
     "gwi, last features": ours.post_hoc,
     "gwi, pixels": ours.post_hoc,
     "gwi, naive features": ours.naive,
@@ -49,6 +50,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "GWI-net (paper)": ours.paper,
     "MAP": posthoc.map_estimate,
     "MAP, temperature": posthoc.temperature_scaling,
+    "MAP, temperature, mirrored": posthoc.mirrored_temperature_scaling,
     "MAP, last layer refitted": posthoc.refitted_last_layer,
     "deep ensemble": posthoc.deep_ensemble,
     "deep ensemble, temperature": posthoc.scaled_ensemble,
@@ -107,7 +109,8 @@ def top(rows: Sequence[Row], found: Comparison) -> str:
 GOALS = (
     "Means over seeds. AUROC is that of our own score on the main outliers; for a peer it is the better of its entropy's and its "
     "own score's, a choice by test images in the peer's favour. Goals for the NLL are also asked of ours with the mean as it is, "
-    "which like temperature scaling learns no more than scales from the labels of the validation images."
+    "which like temperature scaling learns no more than scales from the labels of the validation images. *gwi, mirrored* has "
+    "the network look at each image twice; what that does without us stands in the row *MAP, temperature, mirrored*."
 )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem, mixed, softmax
 from benchmarks.imagery.networks import SmallCNN
-from benchmarks.imagery.training import in_batches, trained
+from benchmarks.imagery.training import in_batches, mirror, trained
 from gwi.scaling import Array
 
 NUM_MEMBERS = 5
@@ -38,8 +38,17 @@ def map_estimate(problem: Problem) -> Fitted:
 
 def temperature_scaling(problem: Problem) -> Fitted:
     """The shared network's logits divided by one temperature, that of the least NLL on validation images (Guo et al., 2017)."""
-    network, data = problem.shared.network, problem.data
-    temperature = best_temperature(in_batches(network, data.validation_x), data.validation_y)
+    return at_best_temperature(problem.shared.network, problem)
+
+
+def mirrored_temperature_scaling(problem: Problem) -> Fitted:
+    """As *MAP, temperature*, with the average of the shared network's logits for an image and its mirror image."""
+    return at_best_temperature(gwi.AveragedViews(problem.shared.network, [mirror]), problem)
+
+
+def at_best_temperature(network: nn.Module, problem: Problem) -> Fitted:
+    """A network whose logits are divided by the temperature of the least NLL on validation images."""
+    temperature = best_temperature(in_batches(network, problem.data.validation_x), problem.data.validation_y)
     return Fitted(lambda x: Prediction(softmax(in_batches(network, x) / temperature)), {"temperature": temperature})
 
 

@@ -151,6 +151,11 @@ def augmented(x: Tensor, shift: int, black: Tensor, generator: torch.Generator) 
     return padded[images, channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
+def mirror(x: Tensor) -> Tensor:
+    """The images with left and right exchanged."""
+    return x.flip(-1)
+
+
 class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
     """The training images of a problem, which come otherwise moved and mirrored each time.
 

@@ -164,10 +164,14 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
     Raises:
         ValueError: when the network has no linear layer.
     """
-    order: list[tuple[str, bool]] = []
+    # In the order of their first call: a module may be called again, or the whole network, for another view of the row.
+    called: dict[str, bool] = {}
 
     def note(name: str, convolution: bool) -> Callable[..., None]:
-        return lambda *_: order.append((name, convolution))
+        def hook(*_: Any) -> None:
+            called.setdefault(name, convolution)
+
+        return hook
 
     handles = [
         module.register_forward_hook(note(name, isinstance(module, _CONVOLUTIONS)))
@@ -180,6 +184,7 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
     finally:
         for handle in handles:
             handle.remove()
+    order = list(called.items())
     places = [i for i, (_, convolution) in enumerate(order) if convolution]
     linear = [name for i, (name, convolution) in enumerate(order) if not convolution and i > max(places, default=-1)]
     if not linear:
@@ -188,8 +193,8 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
         )
     if not places:
         return (linear[-1],)
-    # What goes into the first one is the row itself. A module that is called twice is looked at once.
-    later = list(dict.fromkeys(order[i][0] for i in places[1:]))
+    # What goes into the first one is the row itself.
+    later = [order[i][0] for i in places[1:]]
     count = min(MOST_MAPS, len(later))
     chosen = [later[round((i + 1) * len(later) / count) - 1] for i in range(count)]
     return (*chosen, linear[0])

@@ -35,8 +35,10 @@ from gwi.softmax import SoftmaxLikelihood, softmax_moments
 from gwi.stream_predictions import predict_source, score_source
 from gwi.sums import RowSums, row_sums
 from gwi.training import train
+from gwi.views import AveragedViews
 
 __all__ = [
+    "AveragedViews",
     "ConvexMean",
     "Diagnosis",
     "FeatureKernel",
