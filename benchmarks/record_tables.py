@@ -304,3 +304,49 @@ def feature_choice() -> str:
     names = {"fashion-mnist": "Fashion-MNIST", "cifar10-20k": "CIFAR-10"}
     rows = [[choice, *(row[key] for key in columns)] for choice, row in found.items()]
     return table(["features", *(f"{names[dataset]}: {kind}" for dataset, kind in columns)], rows)
+
+
+# Of the image table, those that a reader looks for first.
+SHOWN = (
+    "gwi",
+    "MAP, temperature",
+    "deep ensemble",
+    "MC dropout",
+    "mean-field VI",
+    "Kronecker Laplace",
+    "kNN distance, all layers",
+)
+
+
+def images() -> str:
+    """NLL and AUROC of some methods on both image sets: means over the seeds that all of them have, the best in bold."""
+    found: dict[tuple[str, str], dict[str, Record]] = {}
+    for record in read("images"):
+        if record["method"] in SHOWN:
+            found.setdefault((record["dataset"], record["method"]), {})[record["seed"]] = record
+    sets = {"fashion-mnist": ("Fashion-MNIST", "MNIST"), "cifar10-20k": ("CIFAR-10, 20k", "SVHN")}
+    columns: list[dict[str, tuple[float, str]]] = []
+    for name in sets:
+        own = {method: records for (dataset, method), records in found.items() if dataset == name}
+        common = set.intersection(*(set(records) for records in own.values())) if own else set()
+        nll, auroc = {}, {}
+        for method, records in own.items():
+            compared = [records[seed] for seed in common]
+            if compared:
+                nll[method] = -_mean(compared, "nll"), f"{_mean(compared, 'nll'):.3f}"
+                # The better of a method's entropy and its own score.
+                best = max(_mean(compared, f"auroc_{scorer}") for scorer in ("entropy", "score"))
+                auroc[method] = best, f"{best:.3f}"
+        # It has the probabilities of the network as it is.
+        nll.pop(SHOWN[-1], None)
+        columns += [nll, auroc]
+
+    def cell(column: dict[str, tuple[float, str]], method: str) -> str:
+        if method not in column:
+            return "–"
+        best = max(value for value, _ in column.values())
+        value, text = column[method]
+        return f"**{text}**" if value == best else text
+
+    header = ["", *(text for inside, outside in sets.values() for text in (f"{inside}: NLL", f"AUROC against {outside}"))]
+    return table(header, [[method, *(cell(column, method) for column in columns)] for method in SHOWN])

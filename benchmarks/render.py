@@ -58,6 +58,7 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.bayesian_optimisation,
         record_tables.classification,
         record_tables.feature_choice,
+        record_tables.images,
         record_tables.optimism,
         uci,
         record_tables.diagnostics_faults,
