@@ -64,6 +64,7 @@ LAYERS = [
         "downloads",
         "interop",
         "features",
+        "views",
         "chunks",
         "snapshots",
     },

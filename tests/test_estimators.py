@@ -154,7 +154,7 @@ def test_input_dependent_noise_is_found_where_it_is_and_not_where_it_is_not():
     assert model.summary_.noise[0] < np.inf
     quiet, loud = model.decompose(np.array([[-1.5], [1.5]])).aleatoric
     assert loud > 20 * quiet
-    assert GWIRegressor(random_state=0, noise="constant").fit(x, y).summary_.noise[0] == np.inf
+    assert GWIRegressor("svgp", random_state=0, noise="constant").fit(x, y).summary_.noise[0] == np.inf
 
 
 MEANS = {
@@ -246,7 +246,7 @@ def test_several_targets_are_fitted_together_each_with_its_own_noise():
 def test_data_frames_pipelines_and_grid_searches_work():
     table = load_diabetes(as_frame=True)
     x, y = table.data.iloc[:150], table.target.iloc[:150]
-    model = GWIRegressor(random_state=0).fit(x, y)
+    model = GWIRegressor("svgp", random_state=0).fit(x, y)
     assert list(model.feature_names_in_) == list(x.columns)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(x[x.columns[::-1]])
