@@ -113,7 +113,7 @@ def test_views_are_averaged_and_features_are_those_of_the_row_as_it_is(images):
     with torch.no_grad():
         wanted = (network(rows) + network(rows.flip(-1)) + network(rows.roll(1, -1))) / 3
         torch.testing.assert_close(viewed(rows), wanted)
-    model = GWIClassifier(viewed, freeze_mean=True, correct_mean=False, num_inducing=60, random_state=0)
+    model = GWIClassifier(viewed, freeze_mean=True, num_inducing=60, random_state=0)
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     features = model.model_.embedding.features
     assert features.watched == ("network.conv.3", "network.dense.1")

@@ -94,7 +94,7 @@ def fitted():
         nn.functional.cross_entropy(network(torch.as_tensor(x[:500]).float()), torch.from_numpy(y[:500])).backward()
         optimiser.step()
     turned = np.where(x[:, 1] > 1, 1 - y, y)
-    model = GWIClassifier(network.eval(), freeze_mean=True, num_inducing=60, random_state=0)
+    model = GWIClassifier(network.eval(), freeze_mean=True, correct_mean=True, num_inducing=60, random_state=0)
     model.fit(x[:500], y[:500], validation=(x[500:1000], turned[500:1000]))
     return model, network, x, turned
 
@@ -124,7 +124,7 @@ def test_a_corrected_model_is_read_back_as_it_was(fitted, tmp_path):
 
 def test_without_correction_the_networks_choices_stay(fitted):
     model, network, x, y = fitted
-    plain = GWIClassifier(network, freeze_mean=True, correct_mean=False, num_inducing=60, random_state=0)
+    plain = GWIClassifier(network, freeze_mean=True, num_inducing=60, random_state=0)
     plain.fit(x[:500], (x[:500, 1] > 0).astype(int), validation=(x[500:1000], y[500:1000]))
     with torch.no_grad():
         chosen = network(torch.as_tensor(x[1000:]).float()).argmax(1).numpy()

@@ -215,18 +215,18 @@ class FakeClassifier:
 def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
     monkeypatch.setattr(gwi, "GWIClassifier", FakeClassifier, raising=False)
     FakeClassifier.made.clear()
-    for name in ("gwi", "gwi, mean as it is", "gwi, pixels", "gwi, joint", "GWI-net (paper)"):
+    for name in ("gwi", "gwi, corrected", "gwi, pixels", "gwi, joint", "GWI-net (paper)"):
         fitted = methods.METHODS[name](problem)
         assert fitted.score_name == "ood_score"
         assert (fitted.predict(problem.data.validation_x).probabilities == 0.1).all()
         assert fitted.score(problem.data.validation_x).shape == (len(problem.data.validation_x),)
-        assert fitted.uses_shared == (name in ("gwi", "gwi, mean as it is", "gwi, pixels"))
+        assert fitted.uses_shared == (name in ("gwi", "gwi, corrected", "gwi, pixels"))
     given = [dict(made.options) for made in FakeClassifier.made]
     assert all(isinstance(options.pop("mean"), networks.SmallCNN) for options in given)
     assert given == [
-        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "features", "layer": "auto"},
         {"random_state": 0, "freeze_mean": True, "correct_mean": False, "kernel": "features", "layer": "auto"},
-        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "rbf", "layer": "auto"},
+        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "features", "layer": "auto"},
+        {"random_state": 0, "freeze_mean": True, "correct_mean": False, "kernel": "rbf", "layer": "auto"},
         {"random_state": 0, "likelihood": "softmax", "max_epochs": 1},
         {"random_state": 0, "preset": "paper", "num_inducing": 11, "max_epochs": 1},
     ]

@@ -7,7 +7,7 @@ from benchmarks.imagery.interface import Method
 
 METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
-    "gwi, mean as it is": ours.post_hoc("features", correct_mean=False),
+    "gwi, corrected": ours.post_hoc("features", correct_mean=True),
     "gwi, mirrored": ours.post_hoc("features", mirrored=True),
     "gwi, last features": ours.post_hoc("features", layer="pool"),
     "gwi, pixels": ours.post_hoc("rbf"),

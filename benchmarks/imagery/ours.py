@@ -22,14 +22,13 @@ PAPER_BATCH, PAPER_EPOCHS, PAPER_BUDGET = 1000, 100, 5
 
 
 def post_hoc(
-    kernel: Literal["features", "rbf"], *, layer: str = "auto", correct_mean: bool = True, mirrored: bool = False
+    kernel: Literal["features", "rbf"], *, layer: str = "auto", correct_mean: bool = False, mirrored: bool = False
 ) -> Method:
     """`GWIClassifier` around the shared network, which is frozen: a kernel on its features, or, for comparison, on pixels.
 
     Features are what goes into each convolution but the first and into the dense layer, each divided by its norm; *last features*
-    has the latter alone. Validation images may correct the logits; *mean as it is* leaves them but for their scale. *mirrored*
-    has as its mean the average of the network's logits for an image and its mirror image, `AveragedViews`. Its own score is
-    `ood_score`.
+    has the latter alone. Logits are scaled, no more; with *corrected*, validation images may correct them. *mirrored* has as
+    its mean the average of the network's logits for an image and its mirror image, `AveragedViews`. Its own score is `ood_score`.
     """
 
     def fit(problem: Problem) -> Fitted:

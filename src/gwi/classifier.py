@@ -57,7 +57,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             classifier, a callable from rows to logits, or a list of these. A module is trained jointly with its covariance by the
             generalized loss, in a list by the cross-entropy.
         freeze_mean: take modules as they are; `fit` then needs ``validation``.
-        correct_mean: let validation rows add a kernel mean to a frozen module's logits where that helps; False: a scale only.
+        correct_mean: let validation rows add a kernel mean to a frozen module's logits if they ask for it; False: a scale only.
         likelihood: ``"softmax"``, integrated without sampling, or ``"robust-max"``.
         epsilon: ε of robust-max, the share of labels taken to be wrong.
         kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised, flattened rows;
@@ -95,7 +95,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         mean: Any = "auto",
         *,
         freeze_mean: bool = False,
-        correct_mean: bool = True,
+        correct_mean: bool = False,
         likelihood: LikelihoodName = "softmax",
         epsilon: float = 0.01,
         kernel: str | Kernel = "auto",
