@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.imagery.methods import OURS
@@ -41,7 +41,7 @@ class Goal:
 
 
 def goals(found: Comparison) -> list[Goal]:
-    """All of them, by means over the seeds that all compared methods finished."""
+    """All of them, each by means over the seeds that all methods of the goal finished."""
     result = []
     for dataset in (FASHION, CIFAR):
         result += [*against_others(found, dataset), *levels(found, dataset)]
@@ -50,8 +50,8 @@ def goals(found: Comparison) -> list[Goal]:
 
 def against_others(found: Comparison, dataset: str) -> list[Goal]:
     """Goals that compare ours with another method, or with the network alone."""
-    own = {name: value(found, dataset, OURS, name) for name in ("accuracy", "nll", "ece", "auroc_score")}
-    rivals = {name: best_auroc(found, dataset, name) for name in RIVALS[dataset]}
+    everyone = (OURS, *RIVALS[dataset])
+    rivals = {name: best_auroc(found, dataset, name, everyone) for name in RIVALS[dataset]}
     known = {name: auroc for name, auroc in rivals.items() if auroc is not None}
     rival = max(known, key=known.__getitem__, default="")
     whole = len(known) == len(rivals)
@@ -59,26 +59,26 @@ def against_others(found: Comparison, dataset: str) -> list[Goal]:
         limit(
             dataset,
             f"AUROC above that of {IN_WORDS[dataset]}",
-            own["auroc_score"],
+            value(found, dataset, OURS, "auroc_score", everyone),
             known.get(rival) if whole else None,
             f"{rival} ",
             "above",
         )
     ]
-    scaled = {name: value(found, dataset, SCALED, name) for name in ("nll", "ece")}
-    asked = {"NLL": own["nll"]}
-    asked |= {f"NLL of *{name}*": value(found, dataset, name, "nll") for name in VARIANTS[dataset]}
-    for what, nll in asked.items():
+    for name in (OURS, *VARIANTS[dataset]):
+        what = "NLL" if name == OURS else f"NLL of *{name}*"
+        nll, scaled = (value(found, dataset, method, "nll", (name, SCALED)) for method in (name, SCALED))
         if dataset == CIFAR:
-            below = None if scaled["nll"] is None else 0.95 * scaled["nll"]
+            below = None if scaled is None else 0.95 * scaled
             result.append(limit(dataset, f"{what} at most 0.95 of that of {SCALED}", nll, below, "at most ", "at most"))
         else:
-            result.append(limit(dataset, f"{what} no worse than that of {SCALED}", nll, scaled["nll"], f"{SCALED} ", "at most"))
+            result.append(limit(dataset, f"{what} no worse than that of {SCALED}", nll, scaled, f"{SCALED} ", "at most"))
     if dataset == CIFAR:
         return result
-    result.append(limit(dataset, f"ECE no worse than that of {SCALED}", own["ece"], scaled["ece"], f"{SCALED} ", "at most"))
-    plain = value(found, dataset, MAP, "accuracy")
-    gap = None if plain is None or own["accuracy"] is None else 100 * abs(own["accuracy"] - plain)
+    error, scaled = (value(found, dataset, method, "ece", (OURS, SCALED)) for method in (OURS, SCALED))
+    result.append(limit(dataset, f"ECE no worse than that of {SCALED}", error, scaled, f"{SCALED} ", "at most"))
+    own, plain = (value(found, dataset, method, "accuracy", (OURS, MAP)) for method in (OURS, MAP))
+    gap = None if plain is None or own is None else 100 * abs(own - plain)
     result.append(limit(dataset, "accuracy within 0.1 points of that of MAP", gap, 0.1, "", "at most", digits=2))
     result.append(ratio(found, dataset, "fit in at most 0.2 of the shared training", "fit_seconds", "training_seconds", 0.2))
     what = "probabilities of the test images in at most twice the time of the bare network"
@@ -106,17 +106,17 @@ def levels(found: Comparison, dataset: str) -> list[Goal]:
     return result
 
 
-def value(found: Comparison, dataset: str, method: str, metric: str) -> float | None:
-    """A mean over seeds; none when there are no records."""
-    if dataset not in found.sets or method not in found.compared[dataset]:
-        return None
-    score = found.score(dataset, method, metric)
+def value(found: Comparison, dataset: str, method: str, metric: str, among: Iterable[str] = ()) -> float | None:
+    """A mean over the seeds that the method shares with all those among which it stands; none where there is no such seed."""
+    finished = [set(found.records.get((dataset, name), {})) for name in {method, *among}]
+    seeds = sorted(set.intersection(*finished))
+    score = found.score(dataset, method, metric, seeds) if seeds else None
     return None if score is None else score.mean
 
 
-def best_auroc(found: Comparison, dataset: str, method: str) -> float | None:
+def best_auroc(found: Comparison, dataset: str, method: str, among: Iterable[str]) -> float | None:
     """A peer's, by its entropy or by its own score, whichever is better on the outliers of the test: a choice in its favour."""
-    values = [value(found, dataset, method, f"auroc_{scorer}") for scorer in ("entropy", "score")]
+    values = [value(found, dataset, method, f"auroc_{scorer}", among) for scorer in ("entropy", "score")]
     known = [auroc for auroc in values if auroc is not None]
     return max(known, default=None)
 

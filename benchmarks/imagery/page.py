@@ -107,10 +107,10 @@ def top(rows: Sequence[Row], found: Comparison) -> str:
 
 
 GOALS = (
-    "Means over seeds. AUROC is that of our own score on the main outliers; for a peer it is the better of its entropy's and its "
-    f"own score's, a choice by test images in the peer's favour. Like temperature scaling, {OURS} learns no more than scales "
-    "from the labels of the validation images; *gwi, corrected* learns more. *gwi, mirrored* has the network look at each image "
-    "twice; what that does without us stands in the row *MAP, temperature, mirrored*."
+    "Means over the seeds that the methods of a goal share. AUROC is that of our own score on the main outliers; for a peer it "
+    "is the better of its entropy's and its own score's, a choice by test images in the peer's favour. Like temperature scaling, "
+    f"{OURS} learns no more than scales from the labels of the validation images; *gwi, corrected* learns more. *gwi, mirrored* "
+    "has the network look at each image twice; what that does without us stands in the row *MAP, temperature, mirrored*."
 )
 
 
