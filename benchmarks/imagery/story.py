@@ -30,7 +30,8 @@ def told(found: Comparison, names: Mapping[DatasetName, Mapping[OutlierName, str
         names: of the outliers ``main`` and ``hard`` of each set.
     """
     places = [(dataset, metric) for dataset in DATASETS for metric in (MAIN, HARD)]
-    numbers = {method: [value(found, dataset, method, metric, STEPS) for dataset, metric in places] for method in STEPS}
+    there = {dataset: [method for method in STEPS if (dataset, method) in found.records] for dataset in DATASETS}
+    numbers = {method: [value(found, dataset, method, name, there[dataset]) for dataset, name in places] for method in STEPS}
     if all(score is None for scores in numbers.values() for score in scores):
         return []
     header = [names[dataset]["main" if metric == MAIN else "hard"] for dataset, metric in places]
