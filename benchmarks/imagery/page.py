@@ -242,6 +242,9 @@ def procedure(rows: Sequence[Row]) -> str:
         ["set", "multiply-adds an image", "parameters", "epochs", "batch", "peak rate", "shift"],
         [[SHORT[dataset], *described(RECIPES[dataset])] for dataset in DATASETS],
     )
+    by: dict[Callable[..., Any], list[str]] = {}
+    for name, function in FUNCTIONS.items():
+        by.setdefault(function, []).append(name)
     lines = [
         "## Protocol",
         f"{sentence(protocol.run)} The seed of a fit is also that of its network. Every method has the same "
@@ -252,9 +255,7 @@ def procedure(rows: Sequence[Row]) -> str:
         f"The networks: {lowered(sentence(SmallCNN))} {sentence(Recipe)} The rate rises in a line and falls in half a cosine.",
         shapes,
         "What the methods do:",
-        markdown(
-            ["method", ""], [[name, f"{sentence(function)} {after(function)}".strip()] for name, function in FUNCTIONS.items()]
-        ),
+        markdown(["methods", ""], [["; ".join(by[f]), f"{sentence(f)} {after(f)}".strip()] for f in by]),
     ]
     versions: dict[str, set[str]] = {}
     for row in rows:
