@@ -77,7 +77,7 @@ def draw_reliability(by_method: Mapping[str, Sequence[Row]], ours: str, path: Pa
             colour = OURS if method == ours else OTHER
             axes.axhline(0, color=OUTSIDE, lw=0.8)
             axes.plot(confidence / count, (right - confidence) / count, color=colour, marker="o", ms=3.5, lw=1)
-            axes.set_title(method, fontsize=9, color=colour if method == ours else "black")
+            axes.set_title(method, fontsize=8, color=colour if method == ours else "black")
             axes.set_xlim(0.2, 1.02)
             axes.xaxis.set_major_locator(FixedLocator([0.3, 0.5, 0.7, 0.9]))
             axes.tick_params(labelsize=8)
