@@ -96,9 +96,10 @@ def top(rows: Sequence[Row], found: Comparison) -> str:
     lines = [
         "# The image tables",
         f"{OURS}, put after training around a network that stays as it is, against peers around the same network: class "
-        "probabilities, and telling images of other kinds from those of the training. All in one run, in which nothing is "
-        "chosen by test images or by the outliers of the test; what was seen too early stands in [the caveats](#caveats). This "
-        "page and its pictures are written by `python -m benchmarks.table2_images --render` from the records.",
+        "probabilities, and telling images of other kinds from those of the training. No fit sees test images or the "
+        "outliers of the test. Between versions of ours some were chosen when test results were known, the row of this name "
+        "among them: [the caveats](#caveats) say which. This page and its pictures are written by "
+        "`python -m benchmarks.table2_images --render` from the records.",
         how_much(rows),
     ]
     if found.sets:
