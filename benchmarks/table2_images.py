@@ -4,8 +4,9 @@
 
 or ``make reproduce TABLE=images``. Fits run through Dask, on a local cluster with one worker a core or on ``--cluster tcp://…``,
 whose workers need this project, its data and one cache folder. For each seed the networks that methods share come first; they
-are kept in the cache. A fit is recorded as soon as it is finished; stopped at any moment, the run goes on where it was. At the
-end, results/images.csv and the page docs/results/images.md are made from the records; ``--render`` does only that.
+are kept in the cache, from where ``--keep-networks`` copies them to the records. A fit is recorded as soon as it is finished;
+stopped at any moment, the run goes on where it was. At the end, results/images.csv and the page docs/results/images.md are made
+from the records; ``--render`` does only that.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.imagery.methods import ENSEMBLES, METHODS, PEERS
 from benchmarks.imagery.posthoc import NUM_MEMBERS
 from benchmarks.imagery.protocol import Task, extent, failed, run, shared_network
 from benchmarks.imagery.store import NUMBERS, Store
+from benchmarks.imagery.training import keep_shared
 from benchmarks.records import RESULTS
 from benchmarks.running import connected, export
 
@@ -52,6 +54,10 @@ QUICK_SETS = ("fashion-mnist",)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
+    if options.keep_networks:
+        for path in keep_shared():
+            print(f"kept {path.name}")
+        return
     store = Store(options.records)
     if options.retry_failed:
         store.forget(store.keys(failed=True))
@@ -82,6 +88,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--retry-failed", action="store_true", help="forget the fits that failed for good, and do them again")
     parser.add_argument("--quick", action="store_true", help="one set, one seed, some hundred images: does the machinery work?")
     parser.add_argument("--render", action="store_true", help="only make the table and the page from the records")
+    parser.add_argument(
+        "--keep-networks", action="store_true", help="only copy the shared networks from the cache to the records"
+    )
     parser.add_argument("--records", type=Path, default=RECORDS, help="the SQLite file")
     options = parser.parse_args(arguments)
     if options.quick and options.records == RECORDS:

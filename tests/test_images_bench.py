@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from benchmarks import table2_images
+from benchmarks import records, table2_images
 from benchmarks.imagery import data, interface, methods, networks, posthoc, protocol, training
 from benchmarks.imagery.protocol import Task, extent
 from benchmarks.imagery.store import Key, Store
@@ -129,6 +129,40 @@ def test_a_network_is_trained_once_and_kept_with_its_time(problem, monkeypatch):
             training.trained(problem.data, problem.recipe, 0, **other)
     with pytest.raises(pytest.fail.Exception):
         training.trained(problem.data, replace(problem.recipe, learning_rate=0.05), 0)
+
+
+def test_only_whole_shared_networks_go_to_the_records(problem, monkeypatch, tmp_path):
+    monkeypatch.setattr(training, "QUICK_SIZES", (100, 100, 100))
+    monkeypatch.setitem(training.RECIPES, "fashion-mnist", problem.recipe)
+    shared = training.trained(problem.data, problem.recipe, 0)
+    training.trained(problem.data, problem.recipe, 0, member=1)
+    training.trained(problem.data, problem.recipe, 0, dropout=0.2)
+    training.trained(problem.data, replace(problem.recipe, shift=1), 0)
+    (kept,) = training.keep_shared(tmp_path / "records")
+    assert training.keep_shared(tmp_path / "records") == []
+    assert kept.parent.name == "fashion-mnist"
+    # Without a cache it is read from there.
+    monkeypatch.setenv("GWI_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setattr(training, "KEPT", tmp_path / "records")
+    monkeypatch.setattr(training, "train", None)
+    again = training.trained(problem.data, problem.recipe, 0)
+    assert again.seconds == shared.seconds
+    x = problem.data.test_x
+    torch.testing.assert_close(again.network(x), shared.network(x), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("image_folder")
+@pytest.mark.parametrize(("name", "seed"), sorted((path.parent.name, int(path.name[4])) for path in training.KEPT.glob("*/*")))
+def test_networks_kept_beside_the_records_are_those_of_the_records(name, seed, monkeypatch):
+    monkeypatch.setattr(training, "train", None)
+    found = data.load(name)
+    problem = interface.Problem(found, training.RECIPES[name], seed, protocol.shared_network(Task(name, seed, "MAP")))
+    score = score_classes(posthoc.map_estimate(problem).predict(found.test_x).probabilities, found.test_y.numpy())
+    rows = {(row["dataset"], int(row["seed"])): row for row in records.read("images") if row["method"] == "MAP"}
+    # Other processors round otherwise.
+    assert score.accuracy == pytest.approx(float(rows[name, seed]["accuracy"]), abs=2e-4)
+    assert score.nll == pytest.approx(float(rows[name, seed]["nll"]), abs=1e-4)
 
 
 def test_training_lowers_the_loss():

@@ -6,19 +6,23 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
-from benchmarks.imagery.data import Data, DatasetName
+from benchmarks.imagery.data import QUICK_SIZES, Data, DatasetName
 from benchmarks.imagery.networks import ARCHITECTURES, Architecture, SmallCNN, build
+from benchmarks.records import RESULTS
 from gwi.downloads import cache_file, recall
 from gwi.files import from_bytes, to_bytes, write_atomically
 
+# The shared networks of the records: with them post-hoc rows are made again on any machine, to the last digits.
+KEPT = RESULTS / "networks"
 # Of the learning rate: rises for this share of the steps, from this share of its peak.
 RISE, START = 0.2, 0.1
 BATCH_SIZE_FOR_PREDICTION = 250
@@ -65,17 +69,18 @@ class Trained:
 
 
 def trained(data: Data, recipe: Recipe, seed: int, *, member: int = 0, dropout: float = 0.0) -> Trained:
-    """The network of a seed, from the cache or else trained now; member 0 is the one that all post-hoc methods share.
+    """The network of a seed, one that is kept or else trained now; member 0 is the one that all post-hoc methods share.
 
     It is kept with its training time in the folder of downloads (``$GWI_CACHE``, else ``gwi`` under ``$XDG_CACHE_HOME`` or
-    ``~/.cache``), under a name that changes with the recipe and the number of images.
+    ``~/.cache``), under a name that changes with the recipe and the number of images; the shared ones of the records come with
+    them.
     """
     own_seed = 1000 * seed + member
     network = build(recipe.architecture, seed=own_seed, dropout=dropout)
     what = {"set": data.name, "images": len(data.train_x), "seed": own_seed, "dropout": dropout, "recipe": asdict(recipe)}
-    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
-    path = cache_file(f"benchmarks/{data.name}/seed{seed}-member{member}-{digest}.safetensors")
-    kept = recall(path, lambda file: from_bytes(file.read(), str(path)))
+    name = file_name(what, seed, member)
+    path = cache_file(f"benchmarks/{name}")
+    kept = read_network(KEPT / name) or read_network(path)
     if kept is not None:
         document, tensors = kept
         network.load_state_dict(tensors)
@@ -84,6 +89,36 @@ def trained(data: Data, recipe: Recipe, seed: int, *, member: int = 0, dropout: 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, to_bytes(what | {"seconds": seconds}, network.state_dict()))
     return Trained(network, seconds)
+
+
+def read_network(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """What its file says of a network, and its numbers; None where there is none, or a damaged one."""
+    return recall(path, lambda file: from_bytes(file.read(), str(path)))
+
+
+def keep_shared(folder: Path = KEPT) -> list[Path]:
+    """Copy the shared networks that the cache holds to the records; returns their files."""
+    made = []
+    for path in sorted(cache_file("benchmarks").glob("*/seed*-member0-*.safetensors")):
+        kept = read_network(path)
+        if kept is None:
+            continue
+        document, tensors = kept
+        # As JSON, which has no tuples.
+        recipe = json.loads(json.dumps(asdict(RECIPES[document["set"]])))
+        whole = document["recipe"] == recipe and document["dropout"] == 0 and document["images"] > max(QUICK_SIZES)
+        target = folder / path.parent.name / path.name
+        if whole and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(target, to_bytes(document, tensors))
+            made.append(target)
+    return made
+
+
+def file_name(what: Mapping[str, Any], seed: int, member: int) -> str:
+    """Of a network, below the folder where it is kept."""
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{what['set']}/seed{seed}-member{member}-{digest}.safetensors"
 
 
 def sgd(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
