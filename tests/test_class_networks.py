@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
 from torch import nn
@@ -127,6 +128,46 @@ def test_views_must_be_there_and_give_a_row_for_each(images):
         gwi.AveragedViews(images[2], [])
     with pytest.raises(ValueError, match="View 0 gives 1 rows for 2"):
         gwi.AveragedViews(images[2], [lambda x: x[:1]])(torch.as_tensor(images[0][:2]))
+
+
+def test_an_ensemble_has_the_mean_probabilities_and_the_features_of_its_first_network(images):
+    x, y, network = images
+    rows = torch.as_tensor(x)
+    torch.manual_seed(1)
+    other = type(network)().eval()
+    ensemble = gwi.AveragedNetworks([network, other]).eval()
+    with torch.no_grad():
+        wanted = (network(rows).softmax(1) + other(rows).softmax(1)) / 2
+        torch.testing.assert_close(ensemble(rows).exp(), wanted)
+        torch.testing.assert_close(gwi.AveragedNetworks([network, other], "outputs")(rows), (network(rows) + other(rows)) / 2)
+    model = GWIClassifier(ensemble, freeze_mean=True, num_inducing=60, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    features = model.model_.embedding.features
+    assert features.watched == ("networks.0.conv.3", "networks.0.dense.1")
+    torch.testing.assert_close(features.evaluate(rows)[1], NetworkFeatures(network, "auto").fit(rows)(rows))
+    mirrored = gwi.AveragedViews(ensemble, [lambda x: x.flip(-1)])
+    assert automatic_layers(mirrored, rows[:1]) == ("network.networks.0.conv.3", "network.networks.0.dense.1")
+    assert automatic_layers(gwi.AveragedNetworks([nn.Linear(4, 2), nn.Linear(4, 2)]), torch.zeros(1, 4)) == ("networks.0",)
+
+
+def test_an_ensemble_around_which_a_measure_stands_is_stored_as_its_numbers(images, tmp_path):
+    x, y, network = images
+    torch.manual_seed(1)
+    ensemble = gwi.AveragedNetworks([network, type(network)().eval()])
+    model = GWIClassifier(ensemble, freeze_mean=True, num_inducing=60, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400])).save(tmp_path / "ensemble.gwi")
+    again = gwi.load(tmp_path / "ensemble.gwi", module=gwi.AveragedNetworks([type(network)(), type(network)()]))
+    np.testing.assert_array_equal(again.predict_proba(x[400:420]), model.predict_proba(x[400:420]))
+
+
+def test_an_ensemble_of_none_or_of_different_outputs_is_refused():
+    with pytest.raises(ValueError, match="at least one module"):
+        gwi.AveragedNetworks([])
+    # With shapes checked, so is what a name may be.
+    with pytest.raises((ValueError, TypeCheckError), match=r'of is "probabilities" or "outputs"|Parameter annotations'):
+        gwi.AveragedNetworks([nn.Linear(2, 3)], "logits")
+    with pytest.raises(ValueError, match=r"Network 1 gives outputs of shape \(1, 2\), the first \(1, 3\)"):
+        gwi.AveragedNetworks([nn.Linear(2, 3), nn.Linear(2, 2)])(torch.zeros(1, 2))
 
 
 def test_images_pass_through_the_network_some_at_a_time(images, monkeypatch):

@@ -110,6 +110,17 @@ def test_the_temperature_of_an_ensemble_changes_neither_its_answers_nor_its_scor
     assert scaled.settings["networks"] == posthoc.NUM_MEMBERS
 
 
+def test_ours_around_an_ensemble_answers_as_the_ensemble_does_and_costs_its_trainings(problem):
+    problem = replace(problem, recipe=replace(problem.recipe, num_epochs=3))
+    plain, surrounded = (methods.METHODS[name](problem) for name in ("deep ensemble", "gwi, ensemble"))
+    x = problem.data.test_x
+    answers = [fitted.predict(x).probabilities.argmax(1) for fitted in (plain, surrounded)]
+    assert (answers[0] == answers[1]).mean() > 0.95
+    assert surrounded.settings["networks"] == posthoc.NUM_MEMBERS
+    assert surrounded.seconds > plain.seconds
+    assert surrounded.uses_shared
+
+
 def test_members_that_agree_share_no_information_and_others_do():
     sure = np.array([[[1.0, 0.0]], [[1.0, 0.0]]])
     torn = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])

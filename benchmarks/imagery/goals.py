@@ -12,8 +12,9 @@ from benchmarks.uci.tables import NOTHING, number
 
 FASHION, CIFAR = "fashion-mnist", "cifar10-20k"
 MAP, SCALED = "MAP", "MAP, temperature"
-# Ours with more than scales learned from the validation labels, and with two looks at each image.
-VARIANTS = {FASHION: ("gwi, corrected",), CIFAR: ("gwi, corrected", "gwi, mirrored")}
+# Ours with more than scales learned from the validation labels, with two looks at each image, and with five networks.
+ENSEMBLE = "gwi, ensemble"
+VARIANTS = {FASHION: ("gwi, corrected",), CIFAR: ("gwi, corrected", "gwi, mirrored", ENSEMBLE)}
 LAPLACE = ("Kronecker Laplace", "Kronecker Laplace, damped")
 # Whom the score for outliers must be above, by the better of their entropy and their own score.
 RIVALS = {FASHION: (MAP, "MC dropout", "mean-field VI", *LAPLACE), CIFAR: (MAP, *LAPLACE)}
@@ -87,17 +88,18 @@ def against_others(found: Comparison, dataset: str) -> list[Goal]:
 
 def levels(found: Comparison, dataset: str) -> list[Goal]:
     """Goals that are numbers."""
-    wanted: dict[str, tuple[tuple[str, str, float, str], ...]] = {
+    wanted: dict[str, tuple[tuple[str, str, str, float, str], ...]] = {
         FASHION: (
-            ("accuracy", "accuracy at least 93.25 %", 93.25, "at least"),
-            ("nll", "NLL at most 0.20", 0.20, "at most"),
-            ("auroc_score", "AUROC at least 0.997", 0.997, "at least"),
+            (OURS, "accuracy", "accuracy at least 93.25 %", 93.25, "at least"),
+            (ENSEMBLE, "accuracy", f"accuracy of *{ENSEMBLE}* at least 93.25 %", 93.25, "at least"),
+            (OURS, "nll", "NLL at most 0.20", 0.20, "at most"),
+            (OURS, "auroc_score", "AUROC at least 0.997", 0.997, "at least"),
         ),
-        CIFAR: (("auroc_score", "AUROC at least 0.93", 0.93, "at least"),),
+        CIFAR: ((OURS, "auroc_score", "AUROC at least 0.93", 0.93, "at least"),),
     }
     result = []
-    for name, what, level, sense in wanted[dataset]:
-        own = value(found, dataset, OURS, name)
+    for method, name, what, level, sense in wanted[dataset]:
+        own = value(found, dataset, method, name)
         if name == "accuracy":
             percent = None if own is None else 100 * own
             result.append(limit(dataset, what, percent, level, "", sense, digits=2))

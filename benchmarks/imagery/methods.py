@@ -9,6 +9,7 @@ METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
     "gwi, corrected": ours.post_hoc("features", correct_mean=True),
     "gwi, mirrored": ours.post_hoc("features", mirrored=True),
+    "gwi, ensemble": ours.ensemble,
     "gwi, last features": ours.post_hoc("features", layer="pool"),
     "gwi, pixels": ours.post_hoc("rbf"),
     "gwi, naive features": ours.naive,
@@ -34,6 +35,6 @@ PAPER = ("GWI-net (paper)",)
 # Scores for outliers on the shared network: their probabilities are MAP's.
 SCORES_ONLY = ("energy score", "kNN distance", "kNN distance, pooled features", "kNN distance, all layers")
 # Those that share more networks than one.
-ENSEMBLES = ("deep ensemble", "deep ensemble, temperature")
+ENSEMBLES = ("gwi, ensemble", "deep ensemble", "deep ensemble, temperature")
 # Those that are not in the package.
 PEERS = tuple(name for name in METHODS if not name.lower().startswith("gwi"))

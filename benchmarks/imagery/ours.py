@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import time
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem
 from benchmarks.imagery.networks import build
+from benchmarks.imagery.posthoc import other_members
 from benchmarks.imagery.training import augmented_loader, mirror, num_gradient_steps
 from gwi.scaling import Array
 
@@ -54,6 +57,19 @@ def naive(problem: Problem) -> Fitted:
     kernel = gwi.FeatureKernel(gwi.default_kernel(NUM_NAIVE, lengthscale=distance, ard=False), features)
     model = classifier(problem, mean=network, freeze_mean=True, kernel=kernel)
     return fitted(model, {"kernel": "dense, centred, 32 directions"})
+
+
+def ensemble(problem: Problem) -> Fitted:
+    """As *gwi*, with the deep ensemble's mean probabilities as its mean, `AveragedNetworks`; features are the shared network's.
+
+    The fit's seconds are its own and those of the other four trainings.
+    """
+    others = other_members(problem)
+    start = time.perf_counter()
+    networks = [copy.deepcopy(problem.shared.network), *(other.network for other in others)]
+    model = classifier(problem, mean=gwi.AveragedNetworks(networks), freeze_mean=True)
+    seconds = time.perf_counter() - start + sum(other.seconds for other in others)
+    return replace(fitted(model, {"networks": len(networks)}), seconds=seconds)
 
 
 def joint(problem: Problem) -> Fitted:

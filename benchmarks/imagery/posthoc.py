@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem, mixed, softmax
 from benchmarks.imagery.networks import SmallCNN
-from benchmarks.imagery.training import in_batches, mirror, trained
+from benchmarks.imagery.training import Trained, in_batches, mirror, trained
 from gwi.scaling import Array
 
 NUM_MEMBERS = 5
@@ -126,7 +126,7 @@ def deep_ensemble(problem: Problem) -> Fitted:
 
     Its own score is the mutual information of label and network. The fit's seconds are those of the other four trainings.
     """
-    others = [trained(problem.data, problem.recipe, problem.seed, member=i) for i in range(1, NUM_MEMBERS)]
+    others = other_members(problem)
     networks = [problem.shared.network, *(other.network for other in others)]
 
     def predict(x: Tensor) -> Prediction:
@@ -134,6 +134,11 @@ def deep_ensemble(problem: Problem) -> Fitted:
 
     seconds = sum(other.seconds for other in others)
     return Fitted(predict, {"networks": NUM_MEMBERS}, score_name="mutual information", seconds=seconds)
+
+
+def other_members(problem: Problem) -> list[Trained]:
+    """The networks of the ensembles but for the first, which is the shared one."""
+    return [trained(problem.data, problem.recipe, problem.seed, member=i) for i in range(1, NUM_MEMBERS)]
 
 
 def scaled_ensemble(problem: Problem) -> Fitted:

@@ -66,7 +66,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         layer: the submodule of a frozen network whose output are the features, by name, or several; ``"auto"`` takes what goes
             into each convolution but the first and into the linear layer after them.
         num_inducing: M; ``"auto"`` takes every row when they are few.
-        inducing_points: how Z is chosen; ``"auto"`` is k-means on rows, and rows at random on features.
+        inducing_points: how Z is chosen; ``"auto"`` is k-means, on pixels rows at random.
         covariance: ``"wasserstein"``, ``"titsias"``, or ``"zero"`` for S = 0; joint training has its own.
         divergence_weight: β; ``"auto"`` is the matched weight, 1.0 the paper's.
         tempering: ``"auto"`` chooses a scale of the logits and one factor on their variance by the likelihood of unseen rows,

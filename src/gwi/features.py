@@ -159,11 +159,13 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
     """The submodules whose inputs are the features.
 
     These are the convolutions after the first, or `MOST_MAPS` of them in even steps to the last, and the first linear layer after
-    the last one; without convolutions the last linear layer.
+    the last one; without convolutions the last linear layer. Of modules that say which part of them is looked at, by the name of
+    a submodule in ``features_of``, only that part.
 
     Raises:
         ValueError: when the network has no linear layer.
     """
+    part = part_looked_at(network)
     # In the order of their first call: a module may be called again, or the whole network, for another view of the row.
     called: dict[str, bool] = {}
 
@@ -176,7 +178,7 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
     handles = [
         module.register_forward_hook(note(name, isinstance(module, _CONVOLUTIONS)))
         for name, module in network.named_modules()
-        if isinstance(module, (nn.Linear, *_CONVOLUTIONS))
+        if isinstance(module, (nn.Linear, *_CONVOLUTIONS)) and f"{name}.".startswith(part)
     ]
     try:
         with torch.no_grad():
@@ -198,3 +200,12 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
     count = min(MOST_MAPS, len(later))
     chosen = [later[round((i + 1) * len(later) / count) - 1] for i in range(count)]
     return (*chosen, linear[0])
+
+
+def part_looked_at(network: nn.Module) -> str:
+    """The names' common beginning of the submodules that features may come from: all, unless ``features_of`` names a part."""
+    found, name = "", getattr(network, "features_of", None)
+    while isinstance(name, str):
+        found, network = f"{found}{name}.", network.get_submodule(name)
+        name = getattr(network, "features_of", None)
+    return found

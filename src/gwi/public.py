@@ -1,5 +1,6 @@
 """The names that `gwi` offers, each from where it is written; `import gwi` fetches them on first use."""
 
+from gwi.averages import AveragedNetworks, AveragedViews
 from gwi.classifier import GWIClassifier
 from gwi.covariance import (
     covariance_problem,
@@ -35,9 +36,9 @@ from gwi.softmax import SoftmaxLikelihood, softmax_moments
 from gwi.stream_predictions import predict_source, score_source
 from gwi.sums import RowSums, row_sums
 from gwi.training import train
-from gwi.views import AveragedViews
 
 __all__ = [
+    "AveragedNetworks",
     "AveragedViews",
     "ConvexMean",
     "Diagnosis",
