@@ -309,6 +309,7 @@ def feature_choice() -> str:
 # Of the image table, those that a reader looks for first.
 SHOWN = (
     "gwi",
+    "gwi, ensemble",
     "MAP, temperature",
     "deep ensemble",
     "MC dropout",
