@@ -20,6 +20,7 @@ from gwi.linalg import (
     safe_sqrt,
     solve_lower,
     solve_lower_transposed,
+    square_factor,
 )
 
 F64 = torch.float64
@@ -265,3 +266,23 @@ def test_the_safe_root_is_zero_below_zero_and_has_gradient_zero_at_zero():
     root.sum().backward()
     assert root.tolist() == [0.0, 0.0, 2.0]
     assert value.grad.tolist() == [0.0, 0.0, 0.25]
+
+
+def test_a_wide_factor_at_rest_is_made_square_and_one_that_is_learned_is_not(generator):
+    wide = torch.randn(2, 5, 12, dtype=torch.float64, generator=generator)
+    other = torch.randn(2, 5, 7, dtype=torch.float64, generator=generator)
+    square = square_factor(wide)
+    assert square.shape == (2, 5, 5)
+    torch.testing.assert_close(square @ square.mT, wide @ wide.mT)
+    fidelity = torch.linalg.svdvals(wide.mT @ other).sum(-1) / 5
+    torch.testing.assert_close(bures_fidelity(wide, other), fidelity)
+    learned = wide.clone().requires_grad_()
+    assert square_factor(learned) is learned
+    torch.testing.assert_close(bures_fidelity(learned, other), fidelity)
+    assert square_factor(other[..., :3]).shape == (2, 5, 3)
+    # The gradient of the other factor is the same.
+    gradients = []
+    for factor in (wide, learned):
+        moving = other.clone().requires_grad_()
+        gradients += torch.autograd.grad(bures_fidelity(factor, moving).sum(), moving)
+    torch.testing.assert_close(*gradients)

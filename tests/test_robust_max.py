@@ -275,6 +275,39 @@ def test_two_class_gradients_equal_the_closed_form_at_any_variance_ratio():
             assert ((in_variance - exact_in_variance) * variance).abs().max() < 1e-11, ratio
 
 
+@pytest.mark.parametrize("spread", [0, 2, 6])
+def test_one_class_a_row_has_the_value_and_the_gradient_of_all_classes(spread):
+    likelihood = RobustMaxLikelihood(5)
+    mean, variance = random_classes(5, 40, spread=spread, mean_scale=1.0, generator=seeded(3))
+    variance[2, :5] = 0.0
+    labels = torch.randint(5, (40,), generator=seeded(4))
+    mean.requires_grad_()
+    variance.requires_grad_()
+    chosen = likelihood.expected_log_likelihood(labels, mean, variance)
+    all_classes = likelihood.argmax_probabilities(mean, variance).gather(0, labels[None])[0]
+    hit, miss = math.log(0.99), math.log(0.01 / 4)
+    wanted = hit * all_classes + miss * (1 - all_classes)
+    assert (chosen - wanted).abs().max() < 1e-12
+    with torch.no_grad():
+        assert torch.equal(likelihood.expected_log_likelihood(labels, mean, variance), chosen)
+    by_mean, by_variance = torch.autograd.grad(chosen.sum(), (mean, variance), retain_graph=True)
+    wanted_by_mean, wanted_by_variance = torch.autograd.grad(wanted.sum(), (mean, variance))
+    scale = variance.detach().clamp_min(1e-30)
+    assert ((by_mean - wanted_by_mean) * scale.sqrt()).abs().max() < 1e-10
+    assert ((by_variance - wanted_by_variance) * scale).abs().max() < 1e-10
+    # Where all means move together nothing changes.
+    assert (by_mean.sum(0) * scale.sqrt().amin(0)).abs().max() < 1e-10
+
+
+def test_a_second_derivative_of_the_loss_is_refused_rather_than_wrong():
+    mean, variance = random_classes(3, 4, spread=1, mean_scale=1.0, generator=seeded(1))
+    mean.requires_grad_()
+    value = RobustMaxLikelihood(3).expected_log_likelihood(torch.tensor([0, 1, 2, 0]), mean, variance)
+    (first,) = torch.autograd.grad(value.square().sum(), mean, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
 # --- Robust-max: the paper's Gauss–Hermite rule -----------------------------------------------------------------------
 
 

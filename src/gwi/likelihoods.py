@@ -16,6 +16,7 @@ from gpytorch.distributions import MultivariateNormal
 from jaxtyping import Float, Int, Shaped
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from gwi.linalg import LOG_TWO_PI
@@ -125,7 +126,7 @@ class RobustMaxLikelihood(nn.Module):
         if mean.shape[0] != self.num_classes:
             raise ValueError(f"Robust-max over {self.num_classes} classes got means of {mean.shape[0]} outputs.")
         rule: Callable[[Tensor, Tensor], Tensor] = _composite_argmax
-        row_size = self.num_classes * num_composite_nodes(self.num_classes)
+        row_size = _composite_row_size(self.num_classes)
         if self.quadrature == "gauss-hermite":
             rule = partial(_gauss_hermite_argmax, num_nodes=self.num_nodes)
             row_size = self.num_classes**2 * self.num_nodes
@@ -135,6 +136,12 @@ class RobustMaxLikelihood(nn.Module):
             return torch.cat([checkpoint(rule, m, r, use_reentrant=False) for m, r in chunks], dim=1)
         return torch.cat([rule(m, r) for m, r in chunks], dim=1)
 
+    def _probability_of(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """S(x, y) of one class a row."""
+        if self.quadrature == "composite" and mean.shape[0] == self.num_classes:
+            return _ChosenArgmax.apply(mean, variance, y)
+        return self.argmax_probabilities(mean, variance).gather(0, y[None])[0]
+
     def expected_log_likelihood(
         self,
         y: Int[Tensor, " N"],
@@ -143,7 +150,7 @@ class RobustMaxLikelihood(nn.Module):
         x: Float[Tensor, "N D"] | None = None,
     ) -> Float[Tensor, " N"]:
         """log(1 − ε) S(x, y) + log(ε / (J − 1)) (1 − S(x, y))  [eq:multiclass_ell]."""
-        chosen = self.argmax_probabilities(mean, variance).gather(0, y[None].long())[0]
+        chosen = self._probability_of(y.long(), mean, variance)
         hit, miss = np.log1p(-self.epsilon), np.log(self.epsilon / (self.num_classes - 1))
         return hit * chosen + miss * (1 - chosen)
 
@@ -174,8 +181,8 @@ class RobustMaxLikelihood(nn.Module):
 # closer above the mean, where the product of many distribution functions rises steeply.
 _BREAKPOINTS = (-9.0, -5.0, -2.5, -1.0, 0.0, 1.0, 2.0, 3.2, 5.0, 9.0)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(9)
-# log Φ(−38) = −726: beyond, exp underflows, and the gradient of log Φ would multiply that zero by infinity.
-_LARGEST_Z = 38.0
+# Beyond, Φ(−z) underflows, and the gradient of its logarithm would multiply that zero by infinity.
+_LARGEST_Z = {torch.float64: 37.0, torch.float32: 12.5}
 # Numbers a rule holds in one array at a time: arrays near the size of the processor's cache take half the time of large ones.
 # Chunks are computed again in the backward pass, so what is held between the passes does not grow with the nodes.
 _CHUNK_SIZE = 10**6
@@ -186,9 +193,70 @@ def num_composite_nodes(num_classes: int) -> int:
     return (len(_BREAKPOINTS) * num_classes - 1) * len(_NODES)
 
 
+def _composite_row_size(num_classes: int) -> int:
+    return num_classes * num_composite_nodes(num_classes)
+
+
 def _composite_argmax(mean: Tensor, variance: Tensor) -> Tensor:
     """S_j = ∫ N(t | m_j, r_j) Π_{l≠j} Φ((t − m_l)/√r_l) dt on one set of nodes for all classes."""
     std = _positive_std(variance)
+    z, w = _composite_nodes(mean, std)
+    log_cdf = _log_cdf(z)
+    log_density = -(z.square() + LOG_TWO_PI) / 2 - std.log()[..., None]
+    others = log_cdf.sum(0) - log_cdf
+    return (w * (log_density + others).exp()).sum(-1)
+
+
+class _ChosenArgmax(torch.autograd.Function):
+    """S(x, y) of one class a row by the composite rule, with its derivatives from the same pass over the nodes.
+
+    With P(t) = N(t | m_y, r_y) Π_{l≠y} Φ(z_l), z_l = (t − m_l)/√r_l and N the standard normal density,
+
+        ∂S/∂m_y = ∫ P z_y / √r_y,  ∂S/∂√r_y = ∫ P (z_y² − 1) / √r_y,
+        ∂S/∂m_l = −∫ P N(z_l)/Φ(z_l) / √r_l,  ∂S/∂√r_l = −∫ P z_l N(z_l)/Φ(z_l) / √r_l.
+    """
+
+    @staticmethod
+    def forward(ctx, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        with_gradient = any(ctx.needs_input_grad[:2])
+        num_rows = max(1, _CHUNK_SIZE // _composite_row_size(mean.shape[0]))
+        parts = [
+            _chosen_argmax(*part, with_gradient)
+            for part in zip(mean.split(num_rows, 1), variance.split(num_rows, 1), y.split(num_rows), strict=True)
+        ]
+        value, by_mean, by_variance = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(by_mean, by_variance)
+        return value
+
+    @staticmethod
+    @once_differentiable  # The derivatives are constants here, so a second one would be wrong without a word.
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[no-untyped-def]
+        by_mean, by_variance = ctx.saved_tensors
+        return grad * by_mean, grad * by_variance, None
+
+
+def _chosen_argmax(mean: Tensor, variance: Tensor, y: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """S(x, y) of each row, and its derivatives by all means and variances, empty unless asked for."""
+    std = _positive_std(variance)
+    z, w = _composite_nodes(mean, std)
+    rows = torch.arange(len(y), device=y.device)
+    log_cdf = _log_cdf(z)
+    z_y, std_y = z[y, rows], std[y, rows]
+    log_p = log_cdf.sum(0) - log_cdf[y, rows] - (z_y.square() + LOG_TWO_PI) / 2 - std_y.log()[:, None]
+    p = w * log_p.exp()
+    if not with_gradient:
+        return p.sum(-1), mean[:, :0], mean[:, :0]
+    # P N(z_l)/Φ(z_l), in logarithms: the ratio alone is large where P is zero.
+    pull = w * (log_p - log_cdf - z.square() / 2 - LOG_TWO_PI / 2).exp()
+    by_mean, by_std = -pull.sum(-1) / std, -(pull * z).sum(-1) / std
+    by_mean[y, rows] = (p * z_y).sum(-1) / std_y
+    by_std[y, rows] = (p * (z_y.square() - 1)).sum(-1) / std_y
+    by_variance = torch.where(variance > _least_variance(variance), by_std / (2 * std), torch.zeros_like(std))
+    return p.sum(-1), by_mean, by_variance
+
+
+def _composite_nodes(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes of the composite rule in standard deviations from each class's mean, (J, N, nodes), and their weights."""
     nodes, weights = mean.new_tensor(_NODES), mean.new_tensor(_WEIGHTS)
     with torch.no_grad():  # The integral does not depend on where its nodes are.
         high, low = _sorted_breakpoints(mean, std)
@@ -196,11 +264,16 @@ def _composite_argmax(mean: Tensor, variance: Tensor) -> Tensor:
         step = low[:, :-1, None] + half * (1 + nodes)
         w = (half * weights).flatten(1)
     t_minus_mean = ((high[:, :-1] - mean[..., None])[..., None] + step).flatten(2)
-    z = (t_minus_mean / std[..., None]).clamp(-_LARGEST_Z, _LARGEST_Z)
-    log_cdf = torch.special.log_ndtr(z)
-    log_density = -(z.square() + LOG_TWO_PI) / 2 - std.log()[..., None]
-    others = log_cdf.sum(0) - log_cdf
-    return (w * (log_density + others).exp()).sum(-1)
+    return _bounded(t_minus_mean / std[..., None]), w
+
+
+def _bounded(z: Tensor) -> Tensor:
+    return z.clamp(-_LARGEST_Z[z.dtype], _LARGEST_Z[z.dtype])
+
+
+def _log_cdf(z: Tensor) -> Tensor:
+    """log Φ of a `_bounded` z, in a third of the time of torch's own, which takes any z."""
+    return (torch.erfc(z * -(0.5**0.5)) / 2).log()
 
 
 def _sorted_breakpoints(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
@@ -224,11 +297,15 @@ def _gauss_hermite_argmax(mean: Tensor, variance: Tensor, num_nodes: int) -> Ten
     xi, weights = (mean.new_tensor(values) for values in np.polynomial.hermite.hermgauss(num_nodes))
     std = _positive_std(variance)
     shift = (mean[:, None] - mean)[..., None] + (2**0.5) * std[:, None, :, None] * xi
-    log_cdf = torch.special.log_ndtr((shift / std[..., None]).clamp(-_LARGEST_Z, _LARGEST_Z))
+    log_cdf = _log_cdf(_bounded(shift / std[..., None]))
     own = torch.eye(mean.shape[0], dtype=torch.bool, device=mean.device)[..., None, None]
     others = torch.where(own, torch.zeros_like(log_cdf), log_cdf).sum(1)
     return (weights * others.exp()).sum(-1) / torch.pi**0.5
 
 
 def _positive_std(variance: Tensor) -> Tensor:
-    return variance.clamp_min(torch.finfo(variance.dtype).tiny ** 0.5).sqrt()
+    return variance.clamp_min(_least_variance(variance)).sqrt()
+
+
+def _least_variance(variance: Tensor) -> float:
+    return torch.finfo(variance.dtype).tiny ** 0.5

@@ -195,7 +195,17 @@ def bures_fidelity(k_factor: Float[Tensor, "*J S A"], r_factor: Float[Tensor, "*
     whatever the singular values are, so the gradient is finite at zero singular values and at the zero matrix.
     """
     # Nuclear norm of the factors, not eigenvalues of r k: r is a cancellation residual and is never formed.
-    return nuclear_norm(k_factor.mT @ r_factor) / k_factor.shape[-2]
+    return nuclear_norm(square_factor(k_factor).mT @ r_factor) / k_factor.shape[-2]
+
+
+def square_factor(factor: Float[Tensor, "*J S A"]) -> Float[Tensor, "*J S B"]:
+    """A factor of the same A Aᵀ with no more columns than rows, of one that is at rest; one that is learned stays as it is.
+
+    Singular values of a product with the factor are the same, and fewer of them are zeros that must be found first.
+    """
+    if factor.shape[-1] <= factor.shape[-2] or (factor.requires_grad and torch.is_grad_enabled()):
+        return factor
+    return torch.linalg.qr(factor.mT, mode="r").R.mT
 
 
 def nuclear_norm(matrix: Float[Tensor, "*J a b"]) -> Float[Tensor, "*J"]:
