@@ -6,6 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +31,14 @@ class LBFGSResult:
     message: str
 
 
+@cache
+def _vector_threads() -> Any:
+    # To look for libraries takes longer than a small fit. SciPy's is loaded with this module.
+    return ThreadpoolController().select(internal_api="openblas")
+
+
 def minimize_lbfgs(
-    objective: Callable[[], Tensor],
+    objective: Callable[[], Tensor | tuple[Tensor, Sequence[Tensor]]],
     parameters: Sequence[Tensor],
     *,
     bounds: list[tuple[float | None, float | None]] | None = None,
@@ -41,7 +49,8 @@ def minimize_lbfgs(
     """Minimise over the given tensors, which are left at the best point found.
 
     A step into a region where the objective cannot be evaluated (a matrix that is not positive definite, an overflow) is
-    answered with a value worse than any seen, so that the line search comes back; only a bad start is an error.
+    answered with a value worse than any seen, so that the line search comes back; only a bad start is an error. An objective
+    that knows its gradients gives them beside its value; otherwise they are found by differentiation.
     """
     sizes = [p.numel() for p in parameters]
     best_value, best_point = math.inf, _flatten(parameters)
@@ -54,8 +63,7 @@ def minimize_lbfgs(
             with warnings.catch_warnings():
                 # A trial point of a line search may be ill-conditioned; only the end point speaks.
                 warnings.simplefilter("ignore", JitterWarning)
-                value = objective()
-                gradients = torch.autograd.grad(value, parameters, allow_unused=True)
+                value, gradients = _value_and_gradients(objective(), parameters)
         except NotPositiveDefiniteError:
             if math.isinf(best_value):
                 raise
@@ -88,7 +96,7 @@ def minimize_lbfgs(
             on_step(step, best_value)
 
     # SciPy's own algebra is on vectors: threads of its BLAS would only wait for each other. Torch's are left alone.
-    with ThreadpoolController().select(internal_api="openblas").limit(limits=1):
+    with _vector_threads().limit(limits=1):
         outcome = minimize(
             evaluate,
             _flatten(parameters),
@@ -106,6 +114,14 @@ def minimize_lbfgs(
         )
     _unflatten(best_point, parameters, sizes)
     return LBFGSResult(best_value, int(outcome.nit), bool(outcome.success), str(outcome.message))
+
+
+def _value_and_gradients(
+    outcome: Tensor | tuple[Tensor, Sequence[Tensor]], parameters: Sequence[Tensor]
+) -> tuple[Tensor, Sequence[Tensor | None]]:
+    if isinstance(outcome, tuple):
+        return outcome
+    return outcome, torch.autograd.grad(outcome, parameters, allow_unused=True)
 
 
 def _flatten(parameters: Sequence[Tensor]) -> Point:

@@ -181,6 +181,15 @@ def _nll(residuals: Tensor, variance: Tensor, degrees_of_freedom: float) -> Tens
     return variance.log() / 2 - constant + (d + 1) / 2 * torch.log1p(residuals.square() / variance / (d - 2))
 
 
+def _nll_derivative(residuals: Tensor, variance: Tensor, degrees_of_freedom: float) -> Tensor:
+    """Of `_nll` by the variance."""
+    share = residuals.square() / variance
+    if math.isinf(degrees_of_freedom):
+        return (1 - share) / (2 * variance)
+    d = degrees_of_freedom
+    return (1 - (d + 1) * share / (d - 2 + share)) / (2 * variance)
+
+
 def _fit(rows: _Rows, penalty: float, degrees_of_freedom: float, start: _Fit | None = None) -> _Fit:
     features, weight, residuals = rows.features, rows.weight, rows.residuals
     centre, scale = features.mean(0), features.std(0, correction=0)
@@ -189,29 +198,37 @@ def _fit(rows: _Rows, penalty: float, degrees_of_freedom: float, start: _Fit | N
     square = (residuals.square() * weight).mean()
     floor = torch.finfo(residuals.dtype).eps * (square + rows.variance.mean()) + torch.finfo(residuals.dtype).tiny
     level = (square - (rows.variance * weight).mean()).clamp_min(0.05 * square).clamp_min(floor).log()
-    level = (level if start is None else start.noise.log_level).clone().requires_grad_(True)
+    level = (level if start is None else start.noise.log_level).clone()
     slopes = features.new_zeros(features.shape[1]) if start is None else start.noise.slopes.clone()
-    slopes.requires_grad_(penalty < math.inf)
-    disagrees = bool((rows.disagreement > 0).any())
+    disagrees, sloping = bool((rows.disagreement > 0).any()), penalty < math.inf
     first = DISAGREEMENT_WEIGHT if start is None else start.disagreement_weight
     log_gamma = torch.tensor(math.log(first) if disagrees else 0.0, dtype=level.dtype, device=level.device)
-    log_gamma.requires_grad_(disagrees)
+    lowest = floor.log()
 
-    def objective() -> Tensor:
-        log_noise = level.clamp_min(floor.log())
-        if penalty < math.inf:
-            log_noise = log_noise + (standardised @ slopes).clamp(-8, 4)
-        variance = rows.variance + log_noise.exp()
-        value = torch.zeros_like(level)
+    # Some dozen of these small fits are a large part of a fit to few rows, and differentiation was most of them.
+    @torch.no_grad()
+    def objective() -> tuple[Tensor, list[Tensor]]:
+        slope = standardised @ slopes if sloping else torch.zeros_like(residuals)
+        noise = (level.clamp_min(lowest) + slope.clamp(-8, 4)).exp()
+        gamma = log_gamma.clamp(-LARGEST_LOG_WEIGHT, LARGEST_LOG_WEIGHT).exp()
+        variance = rows.variance + noise + gamma * rows.disagreement if disagrees else rows.variance + noise
+        value = (_nll(residuals, variance, degrees_of_freedom) * weight).sum()
+        by_variance = _nll_derivative(residuals, variance, degrees_of_freedom) * weight
+        by_log_noise = by_variance * noise
+        gradients = [by_log_noise.sum() * (level >= lowest)]
+        if sloping:
+            value = value + penalty * slopes.square().sum() / 2
+            inside = (slope >= -8) & (slope <= 4)
+            gradients.append(standardised.mT @ (by_log_noise * inside) + penalty * slopes)
         if disagrees:
-            gamma = log_gamma.clamp(-LARGEST_LOG_WEIGHT, LARGEST_LOG_WEIGHT).exp()
-            variance = variance + gamma * rows.disagreement
-            value = value + ((log_gamma - math.log(DISAGREEMENT_WEIGHT)) / DISAGREEMENT_WIDTH).square() / 2
-        value = value + (_nll(residuals, variance, degrees_of_freedom) * weight).sum()
-        return value + penalty * slopes.square().sum() / 2 if penalty < math.inf else value
+            away = (log_gamma - math.log(DISAGREEMENT_WEIGHT)) / DISAGREEMENT_WIDTH
+            value = value + away.square() / 2
+            inside = log_gamma.abs() <= LARGEST_LOG_WEIGHT
+            gradients.append((by_variance * rows.disagreement).sum() * gamma * inside + away / DISAGREEMENT_WIDTH)
+        return value, gradients
 
-    parameters = [level, *([slopes] if penalty < math.inf else []), *([log_gamma] if disagrees else [])]
+    parameters = [level, *([slopes] if sloping else []), *([log_gamma] if disagrees else [])]
     minimize_lbfgs(objective, parameters, max_iterations=100, tolerance=1e-7)
-    noise = LogLinearNoise(level.detach().clamp_min(floor.log()), slopes, centre, scale)
-    gamma = math.exp(min(max(float(log_gamma.detach()), -LARGEST_LOG_WEIGHT), LARGEST_LOG_WEIGHT))
+    noise = LogLinearNoise(level.clamp_min(lowest), slopes, centre, scale)
+    gamma = math.exp(min(max(float(log_gamma), -LARGEST_LOG_WEIGHT), LARGEST_LOG_WEIGHT))
     return _Fit(noise, gamma if disagrees else 0.0)
