@@ -33,6 +33,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     shape_checks.update("jaxtyping_disable", without)
 
 
+@pytest.fixture(scope="session")
+def thorough(pytestconfig: pytest.Config) -> bool:
+    """Whether all cases of a large grid are run, as `make test-all` does, or some of each kind."""
+    return pytestconfig.option.markexpr != "not slow"
+
+
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)

@@ -19,14 +19,14 @@ from gwi.codec import UnsavableError
 pytestmark = pytest.mark.unchecked
 
 
-@parametrize_with_checks([GWIClassifier(mean="svgp", random_state=0)])
+@parametrize_with_checks([GWIClassifier(mean="linear", random_state=0)])
 def test_scikit_learns_checks_hold(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([GWIClassifier(random_state=0), GWIClassifier(mean="network", random_state=0)])
-def test_scikit_learns_checks_hold_for_the_default_and_networks(estimator, check):
+@parametrize_with_checks([GWIClassifier(mean, random_state=0) for mean in ("auto", "svgp", "network")])
+def test_scikit_learns_checks_hold_for_the_default_kernel_means_and_networks(estimator, check):
     check(estimator)
 
 

@@ -147,13 +147,15 @@ def test_a_method_that_fails_is_recorded_with_its_reason_and_the_rest_goes_on(tm
 
 
 @pytest.mark.usefixtures("uci_folder")
-def test_the_small_version_runs_and_resumes(tmp_path, capsys):
+def test_the_small_version_runs_and_resumes(tmp_path, capsys, monkeypatch, thorough):
+    sets = table1_uci.QUICK_SETS[: None if thorough else 1]
+    monkeypatch.setattr(table1_uci, "QUICK_SETS", sets)
     arguments = ["--quick", "--workers", "1", "--records", str(tmp_path / "records.sqlite")]
     table1_uci.main(arguments)
     with (tmp_path / "records.csv").open() as file:
         first = list(csv.DictReader(file))
     assert list(first[0]) == list(table1_uci.COLUMNS)
-    assert len(first) == 2 * (4 + len(methods.ABLATIONS))
+    assert len(first) == len(sets) * (4 + len(methods.ABLATIONS))
     assert all(np.isfinite(float(row[column])) for row in first for column in table1_uci.COLUMNS[4:])
     capsys.readouterr()
     table1_uci.main(arguments)
