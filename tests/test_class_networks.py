@@ -205,6 +205,32 @@ def test_joint_training_learns_mean_and_covariances(likelihood, data):
     assert model.summary_.covariance == "trained"
 
 
+def test_a_network_trained_on_images_gives_the_features_of_its_kernel(images):
+    x, y, _ = images
+    torch.manual_seed(0)
+    model = GWIClassifier(SmallCNN(), num_inducing=40, max_epochs=8, learning_rate=1e-2, batch_size=32, random_state=0)
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    trained = model.model_.embedding.features.network
+    own = trained(torch.as_tensor(x[400:])).argmax(1).numpy()
+    assert (own == y[400:]).mean() > 0.9
+    assert (model.predict(x[400:]) == own).mean() > 0.95
+    # Images of another kind, as bright as those of the training.
+    shuffled = np.random.default_rng(0).permuted(x[400:].reshape(len(x) - 400, -1), axis=1).reshape(x[400:].shape)
+    assert model.ood_score(shuffled).mean() > 1.3 * model.ood_score(x[400:]).mean()
+    # Its covariance is that around the network as it now is, frozen.
+    again = GWIClassifier(trained, freeze_mean=True, num_inducing=40, random_state=0)
+    again.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    assert np.abs(again.predict_proba(x[400:]) - model.predict_proba(x[400:])).max() < 0.05
+
+
+def test_layers_for_features_are_looked_for_before_the_training(images, monkeypatch):
+    x, y, _ = images
+    monkeypatch.setattr(class_joint, "train_jointly", None)
+    network = nn.Sequential(nn.Conv2d(1, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(ValueError, match="no linear layer after its convolutions"):
+        GWIClassifier(network, random_state=0).fit(x, y)
+
+
 class Unsized(IterableDataset):
     """Rows of which nobody knows how many there are."""
 

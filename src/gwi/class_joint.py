@@ -20,8 +20,9 @@ from gwi.calibration import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, 
 from gwi.class_fitting import LearnedLogits, temper_classes
 from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
 from gwi.class_scales import TemperingName
-from gwi.class_tasks import ClassOptions, class_kernel, row_scales
+from gwi.class_tasks import ClassOptions, Prepared, class_kernel, frozen_logits, row_scales
 from gwi.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
+from gwi.features import NetworkFeatures
 from gwi.joint import JointPosterior, train_jointly
 from gwi.kernels import SparsePosteriorKernel, default_kernel
 from gwi.learners import Task, Trained
@@ -71,15 +72,33 @@ def default_epochs(training: Batches, batch_size: int, paper: bool) -> int:
     return PAPER_EPOCHS if paper else max(2, JOINT_STEPS // training.num_batches(batch_size))
 
 
-def joint_model(
-    network: nn.Module,
-    training: Batches,
-    validation: Batches,
-    shape: tuple[int, ...],
-    options: ClassOptions,
-    joint: JointOptions,
-) -> tuple[ClassificationModel, ClassSummary]:
-    """Train a copy of the network and one covariance a class; scales are then chosen on the validation rows."""
+@dataclass(frozen=True)
+class JointFit:
+    """What joint training has found.
+
+    Attributes:
+        posterior: Q, trained.
+        embedding: from the user's rows to the kernel's.
+        prior: k, and what it was fitted with.
+        divergence_weight: β.
+        num_rows: N.
+        note: what a reader of the summary should know.
+        seconds: it took.
+    """
+
+    posterior: JointPosterior
+    embedding: StandardRows
+    prior: PriorFit
+    divergence_weight: float
+    num_rows: int
+    note: str
+    seconds: float
+
+
+def joint_fit(
+    network: nn.Module, training: Batches, shape: tuple[int, ...], options: ClassOptions, joint: JointOptions
+) -> JointFit:
+    """Train a copy of the network and one covariance a class, whose kernel is on the rows, by the generalized loss."""
     start = time.perf_counter()
     generator, classes = options.generator, training.classes
     device, num_classes = options.device, len(classes)
@@ -136,7 +155,41 @@ def joint_model(
         on_epoch=lambda epoch, loss: options.report(f"loss {loss:.3f}", (epoch + 1) / joint.num_epochs),
     )
     mean.requires_grad_(False)
-    return _tempered(posterior, training, validation, embedding, shape, options, joint, prior, beta, num_rows, note, start)
+    return JointFit(posterior, embedding, prior, beta, num_rows, note, time.perf_counter() - start)
+
+
+def joint_model(
+    network: nn.Module,
+    training: Batches,
+    validation: Batches,
+    shape: tuple[int, ...],
+    options: ClassOptions,
+    joint: JointOptions,
+) -> tuple[ClassificationModel, ClassSummary]:
+    """A copy of the network and one covariance a class, trained; scales are then chosen on the validation rows."""
+    return _tempered(joint_fit(network, training, shape, options, joint), training, validation, options, joint)
+
+
+def joint_logits(
+    network: nn.Module,
+    training: Batches,
+    validation: Batches,
+    shape: tuple[int, ...],
+    options: ClassOptions,
+    joint: JointOptions,
+) -> Prepared:
+    """A copy of the network, trained with covariances on its rows; what it has learned then gives the features of the kernel.
+
+    Given the mean, the covariance is found in closed form, so that of training is not missed: on pixels it would not know images
+    of other kinds. Whether the network has layers to look at is tried before it is trained.
+    """
+    sample, _, _ = training.sample(1, CHUNK_SIZE, torch.Generator().manual_seed(0))
+    NetworkFeatures(copy.deepcopy(network).to(dtype=options.network_dtype), options.layer).fit(sample)
+    fit = joint_fit(network, training, shape, replace(options, kernel="rbf"), joint)
+    prepared = frozen_logits(fit.posterior.mean.module, training, validation, shape, replace(options, kernel="features"))
+    member = prepared.learned.members[0]
+    members = (replace(member, seconds=member.seconds + fit.seconds),)
+    return replace(prepared, learned=replace(prepared.learned, members=members))
 
 
 def _prior(
@@ -159,19 +212,11 @@ def _prior(
 
 @torch.no_grad()
 def _tempered(
-    posterior: JointPosterior,
-    training: Batches,
-    validation: Batches,
-    embedding: StandardRows,
-    shape: tuple[int, ...],
-    options: ClassOptions,
-    joint: JointOptions,
-    prior: PriorFit,
-    beta: float,
-    num_rows: int,
-    note: str,
-    start: float,
+    fit: JointFit, training: Batches, validation: Batches, options: ClassOptions, joint: JointOptions
 ) -> tuple[ClassificationModel, ClassSummary]:
+    """The scales by the validation rows, and the whole as a model."""
+    posterior, embedding, num_rows = fit.posterior, fit.embedding, fit.num_rows
+    start = time.perf_counter()
     logits, variances, labels = [], [], []
     for rows, label in validation.in_order(CHUNK_SIZE):
         flat = embedding(rows.to(options.device))
@@ -180,8 +225,8 @@ def _tempered(
         labels.append(label)
     num_classes = len(training.classes)
     judged, y_judge = torch.cat(logits, dim=1), indicators(torch.cat(labels).numpy(), num_classes, options.device)
-    mean = OriginalRowsMean(posterior.mean, embedding.scales, shape)
-    seconds = time.perf_counter() - start
+    mean = OriginalRowsMean(posterior.mean, embedding.scales, embedding.shape)
+    seconds = fit.seconds + time.perf_counter() - start
     trained = Trained(type(posterior.mean.module).__name__, mean, judged, seconds)
     ones = torch.ones_like(y_judge[0])
     scale = 1.0
@@ -200,7 +245,7 @@ def _tempered(
         training.classes,
     )
     learned = LearnedLogits(
-        task, prior, posterior.inducing_points, (trained,), torch.ones_like(judged[:1, 0]), scale, y_judge, ones
+        task, fit.prior, posterior.inducing_points, (trained,), torch.ones_like(judged[:1, 0]), scale, y_judge, ones
     )
     kernel = SparsePosteriorKernel(
         posterior.kernel, posterior.inducing_points, posterior.whitened_factor.detach() @ posterior.whitened_factor.detach().mT
@@ -211,10 +256,10 @@ def _tempered(
         kernel,
         torch.cat(variances, dim=1),
         kind="trained",
-        divergence_weight=(beta,) * num_classes,
+        divergence_weight=(fit.divergence_weight,) * num_classes,
         tempering=joint.tempering,
         epsilon=joint.epsilon,
-        note=note,
+        note=fit.note,
     )
 
 

@@ -111,7 +111,10 @@ def class_kernel(kernel: str | Kernel, num_features: int) -> tuple[Kernel, str]:
     """A kernel on standardised rows by name, or the one given; and a note where it has one length-scale for many columns."""
     name = "rbf" if isinstance(kernel, str) and kernel == "auto" else kernel
     if isinstance(name, FeatureKernel) or (isinstance(name, str) and name == "features"):
-        raise ValueError('A kernel on features needs a frozen network: mean=module, freeze_mean=True; or use kernel="rbf".')
+        raise ValueError(
+            "A kernel on features needs a network: mean=module, frozen (freeze_mean=True) for a FeatureKernel; "
+            'or use kernel="rbf".'
+        )
     return row_kernel(name, num_features)
 
 
@@ -269,9 +272,12 @@ def feature_map(network: nn.Module, shape: tuple[int, ...], options: ClassOption
         if not isinstance(kernel.feature_map, NetworkFeatures):
             raise ValueError("A FeatureKernel for a frozen network has NetworkFeatures of it as its map; got another map.")
         return copy.deepcopy(kernel.feature_map)
-    if isinstance(kernel, str) and (kernel == "features" or (kernel == "auto" and len(shape) > 1)):
-        return NetworkFeatures(network, options.layer)
-    return None
+    return NetworkFeatures(network, options.layer) if wants_features(kernel, shape) else None
+
+
+def wants_features(kernel: str | Kernel, shape: tuple[int, ...]) -> bool:
+    """Whether a kernel, by its name, is on features of the network: asked for, or rows have more axes than one."""
+    return isinstance(kernel, str) and (kernel == "features" or (kernel == "auto" and len(shape) > 1))
 
 
 def feature_kernel(kernel: str | Kernel, x: Float[Tensor, "N E"], num_outputs: int, generator: torch.Generator) -> Kernel:

@@ -25,10 +25,10 @@ from gwi.calibration import CovarianceName
 from gwi.chunks import RowSource
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import assemble_classes
-from gwi.class_joint import JOINT_BATCH, PAPER_BATCH, JointOptions, default_epochs, joint_model, paper_model
+from gwi.class_joint import JOINT_BATCH, PAPER_BATCH, JointOptions, default_epochs, joint_logits, joint_model, paper_model
 from gwi.class_model import ClassDecomposition, ClassSummary
 from gwi.class_scales import TemperingName, checked_tempering
-from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits
+from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits, wants_features
 from gwi.classification_metrics import entropy
 from gwi.files import to_bytes, write_atomically
 from gwi.inducing import Method
@@ -61,13 +61,13 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         likelihood: ``"softmax"``, integrated without sampling, or ``"robust-max"``.
         epsilon: ε of robust-max, the share of labels taken to be wrong.
         kernel: ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised, flattened rows;
-            ``"features"`` or a `FeatureKernel` over `NetworkFeatures` for features of a frozen module; ``"auto"`` is the former
-            for tables, the latter for rows with more axes, such as images.
-        layer: the submodule of a frozen network whose output are the features, by name, or several; ``"auto"`` takes what goes
-            into each convolution but the first and into the linear layer after them.
+            ``"features"`` for features of the module, once it is trained, or of a frozen one a `FeatureKernel` over
+            `NetworkFeatures`; ``"auto"`` is the former for tables, the latter for rows with more axes, such as images.
+        layer: the submodule of the network whose output are the features, by name, or several; ``"auto"`` takes what goes into
+            each convolution but the first and into the linear layer after them.
         num_inducing: M; ``"auto"`` takes every row when they are few.
         inducing_points: how Z is chosen; ``"auto"`` is k-means, on pixels rows at random.
-        covariance: ``"wasserstein"``, ``"titsias"``, or ``"zero"`` for S = 0; joint training has its own.
+        covariance: ``"wasserstein"``, ``"titsias"``, or ``"zero"`` for S = 0; joint training with a kernel on rows has its own.
         divergence_weight: β; ``"auto"`` is the matched weight, 1.0 the paper's.
         tempering: ``"auto"`` chooses a scale of the logits and one factor on their variance by the likelihood of unseen rows,
             ``"per-class"`` a factor for each class; a factor, or None for neither.
@@ -286,6 +286,9 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             batch_size=batch_size,
             learning_rate=self.learning_rate,
         )
+        if not paper and wants_features(self.kernel, shape):
+            self._assemble(joint_logits(network, training, judge, shape, options, joint), options)
+            return
         self.model_, self.summary_ = (paper_model if paper else joint_model)(network, training, judge, shape, options, joint)
 
     def _labels(self, y: Any) -> NDArray[np.int64]:
