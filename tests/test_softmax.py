@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gwi.class_model import MOST_STD, within_reach
-from gwi.softmax import SoftmaxLikelihood, softmax_moments
+from gwi.softmax import SoftmaxLikelihood, expected_log_normaliser, softmax_moments
 
 F64 = torch.float64
 
@@ -150,6 +150,25 @@ def test_gradients_are_right():
         lambda m, v: likelihood.expected_log_likelihood(y, m, v), (mean, variance), eps=1e-5, atol=1e-5
     )
     assert torch.autograd.gradcheck(lambda m, v: likelihood.nll(y, m, v), (mean, variance), eps=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("digits", "error"), [(8, 1e-6), (5, 1e-4)])
+@pytest.mark.parametrize("spread", [0.01, 0.7, 3.0, 30.0, "mixed"])
+def test_slopes_of_the_normaliser_are_those_of_the_recorded_integral(spread, digits, error):
+    mean, variance = cases(4, 1.0 if spread == "mixed" else spread, num_rows=30)
+    if spread == "mixed":
+        variance = variance * torch.tensor([1e-3, 1.0, 100.0, 2e3], dtype=F64)[:, None]
+    weight = torch.linspace(-1, 2, 30, dtype=F64)
+    slopes = []
+    for normaliser in (
+        lambda m, v: softmax_moments(m, v).log_normaliser,
+        lambda m, v: expected_log_normaliser(m, v, digits=digits),
+    ):
+        arguments = mean.clone().requires_grad_(True), variance.clone().requires_grad_(True)
+        value = normaliser(*arguments)
+        slopes.append([value.detach(), *torch.autograd.grad((weight * value).sum(), arguments)])
+    for found, wanted in zip(slopes[1], slopes[0], strict=True):
+        torch.testing.assert_close(found, wanted, rtol=error, atol=error)
 
 
 def test_expected_log_likelihood_is_at_most_the_log_of_the_predictive_probability():

@@ -73,9 +73,10 @@ def ensemble(problem: Problem) -> Fitted:
 
 
 def joint(problem: Problem) -> Fitted:
-    """`GWIClassifier` with the same network, untrained, as its mean: both learned together under the softmax likelihood.
+    """`GWIClassifier` with the same network, untrained, as its mean: trained by the generalized loss with the softmax likelihood.
 
-    On shifted and mirrored images, in as many steps of as many images as the shared network.
+    By Adam, on shifted and mirrored images, in as many steps of as many images as the shared network. Its covariance is on pixels
+    in training and then, in closed form, on the features that were learned, as that of *gwi*.
     """
     network, recipe = build(problem.recipe.architecture, seed=1000 * problem.seed), problem.recipe
     epochs = recipe.num_epochs

@@ -33,15 +33,19 @@ from gwi.means import ModuleMean
 from gwi.measures import kernel_matrix
 from gwi.prior import PriorFit, fit_prior
 from gwi.scaling import OriginalRowsMean
-from gwi.softmax import SoftmaxLikelihood
+from gwi.softmax import Digits, SoftmaxLikelihood
 from gwi.sums import row_sums
 
 # M of the preset, in units of √N.
 PAPER_FACTORS = (0.5, 0.75, 1.0)
 # Gradient steps of joint training, about, and epochs of the preset.
 JOINT_STEPS, PAPER_EPOCHS = 3000, 100
+# Learning rates of both at their peak; what weights shrink by in joint training, and the share of steps in which its rate rises.
+JOINT_RATE, PAPER_RATE, JOINT_DECAY, JOINT_RISE = 4e-3, 1e-3, 0.1, 0.2
 # N_B of joint training and of the preset, and N_S of the preset.
 JOINT_BATCH, PAPER_BATCH, PAPER_COMPARISON = 128, 1000, 100
+# Decimal places of the expected log-likelihood in a step: far below what a batch knows of it.
+TRAINING_DIGITS: Digits = 5
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class JointOptions:
         tempering: as `choose_scales` takes it.
         num_epochs: passes over the rows.
         batch_size: rows a step.
-        learning_rate: at the start.
+        learning_rate: at its peak.
         paper: whether the paper's protocol is followed: ARD length-scales from the pairs (Z, y_Z), its estimate of W₂².
     """
 
@@ -64,12 +68,32 @@ class JointOptions:
     num_epochs: int
     batch_size: int
     learning_rate: float
-    paper: bool = False
+    paper: bool
 
 
-def default_epochs(training: Batches, batch_size: int, paper: bool) -> int:
-    """Passes over the rows where their number is not given."""
-    return PAPER_EPOCHS if paper else max(2, JOINT_STEPS // training.num_batches(batch_size))
+def joint_options(
+    training: Batches,
+    *,
+    paper: bool,
+    epsilon: float | None,
+    divergence_weight: float | Literal["auto"],
+    tempering: float | TemperingName | None,
+    max_epochs: int | None,
+    batch_size: int | None,
+    learning_rate: float | Literal["auto"],
+) -> JointOptions:
+    """With what is not given as joint training has it, or the paper, whose β is one and whose tempering has a factor a class."""
+    rows_a_step = batch_size or (PAPER_BATCH if paper else JOINT_BATCH)
+    usual = PAPER_EPOCHS if paper else max(2, JOINT_STEPS // training.num_batches(rows_a_step))
+    return JointOptions(
+        epsilon=epsilon,
+        divergence_weight=1.0 if paper else divergence_weight,
+        tempering="per-class" if paper else tempering,
+        num_epochs=max_epochs or usual,
+        batch_size=rows_a_step,
+        learning_rate=(PAPER_RATE if paper else JOINT_RATE) if learning_rate == "auto" else float(learning_rate),
+        paper=paper,
+    )
 
 
 @dataclass(frozen=True)
@@ -129,7 +153,11 @@ def joint_fit(
             plain = replace(plain, num_rows=num_rows, gram=plain.gram * (num_rows / len(x)))
             weight = matched_divergence_weight(plain, noise)
     beta = 1.0 if weight == "auto" else float(weight)
-    likelihood = SoftmaxLikelihood(num_classes) if joint.epsilon is None else RobustMaxLikelihood(num_classes, joint.epsilon)
+    likelihood = (
+        SoftmaxLikelihood(num_classes, TRAINING_DIGITS)
+        if joint.epsilon is None
+        else RobustMaxLikelihood(num_classes, joint.epsilon)
+    )
     lower = cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor
     factor = cholesky(s, name="S").factor.expand(num_classes, -1, -1).clone().requires_grad_(True)
     posterior = JointPosterior(mean, prior.kernel, z, lower, factor)
@@ -151,6 +179,8 @@ def joint_fit(
         num_epochs=joint.num_epochs,
         divergence_weight=beta,
         learning_rate=joint.learning_rate,
+        weight_decay=0.0 if joint.paper else JOINT_DECAY,
+        rise=0.0 if joint.paper else JOINT_RISE,
         comparison=comparison if joint.paper else None,
         on_epoch=lambda epoch, loss: options.report(f"loss {loss:.3f}", (epoch + 1) / joint.num_epochs),
     )
@@ -276,7 +306,7 @@ def paper_model(
     given = options.num_inducing
     sizes = [max(1, round(f * math.sqrt(num_rows))) for f in PAPER_FACTORS] if given == "auto" else [given]
     fits = [
-        joint_model(network, training, validation, shape, replace(options, num_inducing=size), replace(joint, paper=True))
+        joint_model(network, training, validation, shape, replace(options, num_inducing=size), joint)
         for size in dict.fromkeys(sizes)
     ]
     model, summary = min(fits, key=lambda fit: fit[1].unseen_nll[1])

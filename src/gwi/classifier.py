@@ -25,7 +25,7 @@ from gwi.calibration import CovarianceName
 from gwi.chunks import RowSource
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import assemble_classes
-from gwi.class_joint import JOINT_BATCH, PAPER_BATCH, JointOptions, default_epochs, joint_logits, joint_model, paper_model
+from gwi.class_joint import joint_logits, joint_model, joint_options, paper_model
 from gwi.class_model import ClassDecomposition, ClassSummary
 from gwi.class_scales import TemperingName, checked_tempering
 from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits, wants_features
@@ -74,7 +74,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         preset: ``"paper"``: the mean, a module, trained by the paper's protocol with robust-max.
         max_epochs: of joint training and of the preset.
         batch_size: of joint training and of the preset, 128 and 1,000 unless given; a loader has its own.
-        learning_rate: of joint training and of the preset.
+        learning_rate: of joint training and of the preset at its peak; ``"auto"`` is 4e-3 and 1e-3.
         device: where tensors live.
         dtype: ``"float32"`` or ``"float64"``, in which networks are trained; all else is in float64.
         random_state: seed or generator.
@@ -108,7 +108,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         preset: Literal["paper"] | None = None,
         max_epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 1e-3,
+        learning_rate: float | Literal["auto"] = "auto",
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         random_state: Any = None,
@@ -277,13 +277,14 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             self._assemble(frozen_logits(network, training, judge, shape, options), options)
             return
         paper = self.preset == "paper"
-        batch_size = self.batch_size or (PAPER_BATCH if paper else JOINT_BATCH)
-        joint = JointOptions(
+        joint = joint_options(
+            training,
+            paper=paper,
             epsilon=self.epsilon if paper else self._epsilon,
-            divergence_weight=1.0 if paper else self.divergence_weight,
-            tempering="per-class" if paper else checked_tempering(self.tempering),
-            num_epochs=self.max_epochs or default_epochs(training, batch_size, paper),
-            batch_size=batch_size,
+            divergence_weight=self.divergence_weight,
+            tempering=checked_tempering(self.tempering),
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
             learning_rate=self.learning_rate,
         )
         if not paper and wants_features(self.kernel, shape):

@@ -20,6 +20,8 @@ from gwi.measures import kernel_matrix, kernel_variance
 
 # Points of a batch on which W₂² is taken: N_S of the paper.
 NUM_COMPARISON_POINTS = 100
+# Where a learning rate that rises begins, as a share of its peak.
+LOWEST_RATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,13 @@ def _two_sample(posterior: JointPosterior, x: Tensor, phi: Tensor, variance: Ten
     return (spread - 2 * cross / k_bs.numel() ** 0.5).sum()
 
 
+def one_cycle(share: float, rise: float) -> float:
+    """The learning rate as a share of its peak after a share of the steps: up in a line until `rise`, then down in a cosine."""
+    if share < rise:
+        return LOWEST_RATE + (1 - LOWEST_RATE) * share / rise
+    return (1 + math.cos(math.pi * min(1.0, (share - rise) / (1 - rise)))) / 2
+
+
 def train_jointly(
     posterior: JointPosterior,
     likelihood: nn.Module,
@@ -122,20 +131,28 @@ def train_jointly(
     num_epochs: int,
     divergence_weight: float,
     learning_rate: float,
+    weight_decay: float = 0.0,
+    rise: float = 0.0,
     comparison: Callable[[], Tensor] | None = None,
     validation_loss: Callable[[], float] | None = None,
     on_epoch: Callable[[int, float], None] | None = None,
 ) -> tuple[float, ...]:
-    """Adam with a cosine learning rate over mean and covariances; the mean loss of each epoch.
+    """Adam over mean and covariances; the mean loss of each epoch.
 
+    The learning rate rises in a line for the share `rise` of the steps, and falls in half a cosine. Weights of the mean, but not
+    its biases and scales, shrink in each step by the share `weight_decay` of the learning rate (Loshchilov and Hutter, 2019).
     The state of the epoch with the lowest validation loss is kept, without one that of the last.
 
     Raises:
         FloatingPointError: when the loss or a parameter becomes NaN or infinite.
     """
     parameters = [*posterior.mean.parameters(), posterior.whitened_factor]
-    optimiser = torch.optim.Adam(parameters, lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, num_epochs * num_batches))
+    weights = [p for p in posterior.mean.parameters() if p.ndim > 1]
+    others = [*(p for p in posterior.mean.parameters() if p.ndim < 2), posterior.whitened_factor]
+    groups = [{"params": weights, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate)
+    num_steps = max(1, num_epochs * num_batches)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: one_cycle(step / num_steps, rise))
     losses: list[float] = []
     best, kept = math.inf, None
     for epoch in range(num_epochs):
