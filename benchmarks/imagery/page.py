@@ -310,8 +310,8 @@ CHOSEN = (
     "*gwi, mirrored* and *MAP, temperature, mirrored* came when the other rows of ours were known; that mirror images help was "
     "seen on validation images first. *gwi, ensemble* came when the deep ensemble of the first Fashion-MNIST network was known "
     "to have the better probabilities. *gwi, joint* had kept its covariance on pixels, and was trained without a rising rate and "
-    "decay of weights, when its rows of the first seed were seen: its score was upside down, as that of *gwi, pixels* is, and its "
-    "network worse than the shared one. It was changed for that; rate and decay were chosen on validation images."
+    "decay of weights, when its rows of the first seed were seen: its score was upside down, as that of *gwi, pixels* is, and "
+    "its network worse than the shared one. It was changed for that; rate and decay were chosen on validation images."
 )
 
 
