@@ -1,10 +1,21 @@
 """Shapes are checked at run time in every test that is not marked otherwise: the hook must be in place before gwi is imported."""
 
+import ast
 import os
 from pathlib import Path
 
+from jaxtyping import _import_hook, install_import_hook
 from jaxtyping import config as shape_checks
-from jaxtyping import install_import_hook
+
+_decorate = _import_hook.JaxtypingTransformer.visit_FunctionDef
+
+
+def _decorate_outermost(self: _import_hook.JaxtypingTransformer, node: ast.FunctionDef) -> ast.AST:
+    # A function inside another would be compiled again at each call of that one: an objective of a fit, thousands of times.
+    return node if any(isinstance(parent, ast.FunctionDef) for parent in self._parents) else _decorate(self, node)
+
+
+_import_hook.JaxtypingTransformer.visit_FunctionDef = _decorate_outermost
 
 # But for the estimators: scikit-learn asks of their __init__ that it takes anything, and `fit` judges.
 MODULES = sorted({path.stem for path in (Path(__file__).parents[1] / "src" / "gwi").glob("*.py")} - {"estimators", "classifier"})
