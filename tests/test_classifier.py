@@ -204,7 +204,7 @@ def test_what_cannot_be_stored_says_so(data, tmp_path):
         ({"mean": mlp(2, 5), "max_epochs": 1}, "5 outputs a row; there are 3 classes"),
         ({"mean": [mlp(2, 1), "linear"]}, "1 outputs a row; there are 3 classes"),
         ({"mean": mlp(2, 5), "preset": "paper"}, "5 outputs a row"),
-        ({"kernel": "features"}, "frozen network"),
+        ({"kernel": "features"}, "needs a network"),
         ({"mean": []}, "empty list"),
         ({"preset": "paper"}, "torch module"),
         ({"mean": lambda rows: rows}, "may have seen"),

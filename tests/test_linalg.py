@@ -15,6 +15,7 @@ from gwi.linalg import (
     cholesky,
     cholesky_solve,
     log_determinant,
+    log_gaussian,
     nuclear_norm,
     positive_semidefinite_factor,
     safe_sqrt,
@@ -286,3 +287,28 @@ def test_a_wide_factor_at_rest_is_made_square_and_one_that_is_learned_is_not(gen
         moving = other.clone().requires_grad_()
         gradients += torch.autograd.grad(bures_fidelity(factor, moving).sum(), moving)
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(("matrices", "rows"), [((), ()), ((), (3,)), ((3,), (3,)), ((3,), ()), ((2, 1), (2, 3))])
+def test_log_gaussian_and_its_slopes_are_those_of_torch(matrices, rows):
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(*matrices, 5, 5, dtype=torch.float64, generator=generator)
+    a, v = root @ root.mT + torch.eye(5), torch.randn(*rows, 5, dtype=torch.float64, generator=generator)
+    found = []
+    for density in (
+        lambda a, v: log_gaussian(a, v),
+        lambda a, v: torch.distributions.MultivariateNormal(torch.zeros(5, dtype=torch.float64), a).log_prob(v),
+    ):
+        arguments = a.clone().requires_grad_(True), v.clone().requires_grad_(True)
+        value = density(*arguments)
+        weight = torch.linspace(0.5, 2, value.numel(), dtype=torch.float64).reshape(value.shape)
+        slope, pull = torch.autograd.grad((weight * value).sum(), arguments)
+        # Of a symmetric matrix only the symmetric part of the slope says something.
+        found.append((value.detach(), (slope + slope.mT) / 2, pull))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_log_gaussian_says_which_matrix_cannot_be_factorised():
+    with pytest.raises(NotPositiveDefiniteError, match="the covariance"):
+        log_gaussian(-torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), name="the covariance")

@@ -74,11 +74,10 @@ class Judgement:
         variance = self.variance * self.variance.new_tensor(alpha).reshape(-1, 1)
         if self.disagreement is not None:
             variance = variance + scale**2 * gamma * self.disagreement
-        if self.epsilon is None:
-            probabilities = softmax_moments(scale * self.mean, variance, digits=digits).probabilities
-        else:
+        if self.epsilon is not None:
             likelihood = RobustMaxLikelihood(len(self.mean), self.epsilon)
-            probabilities = likelihood.class_probabilities(scale * self.mean, variance)
+            return float((self.weight * likelihood.nll(self.label, scale * self.mean, variance)).mean())
+        probabilities = softmax_moments(scale * self.mean, variance, digits=digits).probabilities
         chosen = probabilities.gather(0, self.label[None])[0].clamp_min(torch.finfo(probabilities.dtype).tiny)
         return float(-(self.weight * chosen.log()).mean())
 

@@ -173,7 +173,8 @@ class RobustMaxLikelihood(nn.Module):
         x: Float[Tensor, "N D"] | None = None,
     ) -> Float[Tensor, " N"]:
         """−log Q(Y* = y) of each row."""
-        return -self.class_probabilities(mean, variance).gather(0, y[None].long())[0].log()
+        chosen = self._probability_of(y.long(), mean, variance)
+        return -((1 - self.epsilon) * chosen + self.epsilon / (self.num_classes - 1) * (1 - chosen)).log()
 
 
 # Breakpoints of the composite rule in standard deviations from each class's mean: every class's density and distribution
