@@ -313,9 +313,9 @@ CHOSEN = (
     "decay of weights, when its rows of the first seed were seen: its score was upside down, as that of *gwi, pixels* is, and "
     "its network worse than the shared one. It was changed for that; rate and decay were chosen on validation images.\n\n"
     "A seed gives the same network on the same kind of processor only: elsewhere sums differ in their last digits, and a "
-    "training ends in another network of the same quality. The second network of CIFAR-10 and the ensemble of the first of "
-    "Fashion-MNIST had not been kept, were trained again on another machine, and all their rows were made again around the new "
-    "ones, whatever had been there before."
+    "training ends in another network of the same quality. The second network of CIFAR-10 had not been kept and was trained "
+    "again on another machine; all rows of its seed were made again around the new one, on which the score of gwi tells SVHN "
+    "less well than it did on the lost one."
 )
 
 
