@@ -29,10 +29,10 @@ demo: install  ## train GWI-net on the paper's toy data and draw demo.png
 	@$(BIN)/python examples/demo.py
 
 test: install  ## run the tests (about six minutes on two cores)
-	@$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: install  ## run the tests and the long checks
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: install  ## ruff, and is everything formatted?
 	@$(BIN)/ruff check .

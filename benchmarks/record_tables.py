@@ -296,14 +296,17 @@ def _mean(records: Sequence[Record], name: str) -> float:
 
 
 def feature_choice() -> str:
-    """One row a choice of features, one column a set and kind of outliers."""
-    found: dict[str, dict[tuple[str, str], str]] = {}
+    """For each set, one row a choice of features and one column a kind of outliers: means over the networks."""
+    found: dict[str, dict[str, dict[str, list[Record]]]] = {}
     for record in read("feature_choice"):
-        found.setdefault(record["choice"], {})[record["dataset"], record["outliers"]] = f"{float(record['auroc']):.3f}"
-    columns = list(dict.fromkeys(key for row in found.values() for key in row))
-    names = {"fashion-mnist": "Fashion-MNIST", "cifar10-20k": "CIFAR-10"}
-    rows = [[choice, *(row[key] for key in columns)] for choice, row in found.items()]
-    return table(["features", *(f"{names[dataset]}: {kind}" for dataset, kind in columns)], rows)
+        choices = found.setdefault(record["dataset"], {})
+        choices.setdefault(record["choice"], {}).setdefault(record["outliers"], []).append(record)
+    names = {"fashion-mnist": "Fashion-MNIST", "cifar10-20k": "CIFAR-10, 20k"}
+    parts = []
+    for dataset, choices in found.items():
+        rows = [[choice, *(f"{_mean(own, 'auroc'):.3f}" for own in kinds.values())] for choice, kinds in choices.items()]
+        parts.append(table([names[dataset], *next(iter(choices.values()))], rows))
+    return "\n\n".join(parts)
 
 
 # Of the image table, those that a reader looks for first.

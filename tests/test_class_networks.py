@@ -51,6 +51,34 @@ def test_a_frozen_network_stays_as_it_is_and_its_predictions_nearly_so(network, 
     assert model.ood_score(20 * x_new).mean() > 0.9 > 0.5 > model.ood_score(x_new).mean()
 
 
+def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(network, data, tmp_path):
+    x, y, x_new, y_new = data
+    unseen, new = x_new[:75], np.concatenate([x_new[75:], 3 * x_new[75:]])
+    model = GWIClassifier(network, freeze_mean=True, random_state=0).fit(x, y, validation=(unseen, y_new[:75]))
+
+    def parts(rows):
+        outputs = network(torch.as_tensor(rows).float()).detach().double().numpy()
+        energies = [-np.log(sum(np.exp(value) for value in row)) for row in outputs]
+        return model.ood_score(rows), np.array(energies)
+
+    expected = sum((own - usual.mean()) / usual.std() for own, usual in zip(parts(new), parts(unseen), strict=True))
+    np.testing.assert_allclose(model.ood_score(new, energy=True), expected, rtol=1e-5)
+    again = gwi.load(model.save(tmp_path / "model.gwi"))
+    assert (again.ood_score(new, energy=True) == model.ood_score(new, energy=True)).all()
+    again.model_ = replace(again.model_, usual=None)
+    assert (gwi.load(again.save(tmp_path / "old.gwi")).ood_score(new) == model.ood_score(new)).all()
+    with pytest.raises(ValueError, match="earlier version"):
+        again.ood_score(new, energy=True)
+
+
+def test_log_probabilities_have_no_energy_to_add(network, data):
+    x, y, x_new, y_new = data
+    model = GWIClassifier(gwi.AveragedNetworks([network]), freeze_mean=True, tempering=None, random_state=0)
+    model.fit(x, y, validation=(x_new, y_new))
+    own, usual = model.ood_score(3 * x_new), model.ood_score(x_new)
+    np.testing.assert_allclose(model.ood_score(3 * x_new, energy=True), (own - usual.mean()) / usual.std(), atol=1e-3)
+
+
 def test_features_of_a_frozen_network_come_from_one_pass(network, data):
     x, y, x_new, y_new = data
     model = GWIClassifier(network, freeze_mean=True, kernel="features", num_inducing=40, random_state=0)

@@ -220,8 +220,8 @@ class FakeClassifier:
         # As the classifier does: tensors in, tensors of their precision out.
         return np.full((len(x), 10), 0.1) if isinstance(x, np.ndarray) else torch.full((len(x), 10), 0.1, dtype=x.dtype)
 
-    def ood_score(self, x):
-        return x.mean((1, 2, 3))
+    def ood_score(self, x, *, energy=False):
+        return (1 + energy) * x.mean((1, 2, 3))
 
 
 def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
@@ -247,6 +247,9 @@ def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
     assert trained == [False, False, False, True, True]
     assert [made.data[0].sampler.batch_size for made in FakeClassifier.made[3:]] == [128, 1000]
     assert FakeClassifier.made[0].options["mean"] is not problem.shared.network
+    plain, both = (methods.METHODS[name](problem) for name in ("gwi", "gwi, with energy"))
+    assert both.score_name == "ood_score with energy"
+    assert (both.score(problem.data.validation_x) == 2 * plain.score(problem.data.validation_x)).all()
 
 
 def test_a_loader_gives_every_image_once_a_pass_moved_and_mirrored_anew(problem):

@@ -14,6 +14,8 @@ FASHION, CIFAR = "fashion-mnist", "cifar10-20k"
 MAP, SCALED = "MAP", "MAP, temperature"
 # Ours with more than scales learned from the validation labels, with two looks at each image, and with five networks.
 ENSEMBLE = "gwi, ensemble"
+# Ours with another score.
+ENERGY = "gwi, with energy"
 VARIANTS = {FASHION: ("gwi, corrected",), CIFAR: ("gwi, corrected", "gwi, mirrored", ENSEMBLE)}
 LAPLACE = ("Kronecker Laplace", "Kronecker Laplace, damped")
 # Whom the score for outliers must be above, by the better of their entropy and their own score.
@@ -21,6 +23,33 @@ RIVALS = {FASHION: (MAP, "MC dropout", "mean-field VI", *LAPLACE), CIFAR: (MAP, 
 IN_WORDS = {
     FASHION: "MAP, MC dropout, mean-field VI and both Laplace approximations",
     CIFAR: "MAP and both Laplace approximations",
+}
+
+
+# Of goals that may be missed: what was tried, and what stands in the way. By set and the start of the goal.
+OBSTACLES = {
+    (FASHION, "accuracy at least"): "The network is frozen and its logits are scaled, so its labels stay what they are: the goal "
+    "is one for the network. Two looks at each image (*gwi, mirrored*) bring about 0.2 points, five networks (*gwi, ensemble*) "
+    "about 0.4; the paper's 93.25 is one of its trials, chosen by the test, of a training that took a hundred epochs.",
+    (FASHION, "accuracy of *gwi, ensemble*"): "Five networks of this size and training agree on this many; more of them, or "
+    "larger ones, are the way.",
+    (CIFAR, "NLL at most"): "At the best temperature the network is calibrated, and what is left of its NLL are its errors, "
+    "which no scale of logits or covariance mends: the score says which images are strange, and test images are not. Tried: "
+    "tempering by class (better by 0.0005 on validation images that took no part), kernels on other features, corrections of the "
+    "logits (*gwi, corrected*). What does mend it is a better mean: two looks at each image (*gwi, mirrored*) or five networks "
+    "(*gwi, ensemble*).",
+    (CIFAR, "NLL of *gwi, corrected*"): "2,000 validation images are too few to learn much more from than scales: corrections "
+    "that gain on some of them lose on others. A peer that learns from them, too, *MAP, last layer refitted*, does better than "
+    "ours, but by half a hundredth at most.",
+    (CIFAR, "NLL of *gwi, mirrored*"): "Two looks are what two looks give: see *MAP, temperature, mirrored*.",
+    (CIFAR, "NLL of *gwi, ensemble*"): "Five networks are what five networks give: see *deep ensemble, temperature*.",
+    (CIFAR, "AUROC at least"): "It depends on the network: over the trainings that were seen, of one recipe, it was from 0.91 to "
+    "0.95. Tried, against outliers of no test, with both networks: the place and number of inducing points, the length-scale "
+    "and shape of the kernel, which layers, centred or not ([the table](../classification.md#which-kernel)); channels' means, "
+    "maxima or deviations for their root mean squares, whitened features, those of two networks side by side. On average over "
+    "the kinds of outliers none was better by more than 0.005. What does help is the energy of the logits beside the share of "
+    "the variance: *gwi, with energy*.",
+    (CIFAR, "AUROC of *gwi, with energy*"): "As of gwi: it depends on the network.",
 }
 
 
@@ -95,7 +124,10 @@ def levels(found: Comparison, dataset: str) -> list[Goal]:
             (OURS, "nll", "NLL at most 0.20", 0.20, "at most"),
             (OURS, "auroc_score", "AUROC at least 0.997", 0.997, "at least"),
         ),
-        CIFAR: ((OURS, "auroc_score", "AUROC at least 0.93", 0.93, "at least"),),
+        CIFAR: (
+            (OURS, "auroc_score", "AUROC at least 0.93", 0.93, "at least"),
+            (ENERGY, "auroc_score", f"AUROC of *{ENERGY}* at least 0.93", 0.93, "at least"),
+        ),
     }
     result = []
     for method, name, what, level, sense in wanted[dataset]:
@@ -149,3 +181,15 @@ def shown(all_goals: Sequence[Goal]) -> str:
     text = f"Of {len(all_goals)} goals for {OURS}, {met} are met and {len(known) - met} are missed"
     text += f"; for {len(all_goals) - len(known)} the records are not there yet." if len(known) < len(all_goals) else "."
     return f"{text}\n\n{markdown(['set', 'goal', 'found', 'met'], lines)}"
+
+
+def obstacles(all_goals: Sequence[Goal]) -> str:
+    """For each goal that is missed, what was tried and what stands in the way; empty when none is."""
+    lines = [[goal.dataset, goal.what, obstacle(goal)] for goal in all_goals if goal.met is False]
+    return markdown(["set", "missed", "what was tried, what stands in the way"], lines) if lines else ""
+
+
+def obstacle(goal: Goal) -> str:
+    """As far as it is known."""
+    known = (said for (dataset, start), said in OBSTACLES.items() if goal.dataset == dataset and goal.what.startswith(start))
+    return next(known, NOTHING)

@@ -9,6 +9,7 @@ METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
     "gwi, corrected": ours.post_hoc("features", correct_mean=True),
     "gwi, mirrored": ours.post_hoc("features", mirrored=True),
+    "gwi, with energy": ours.post_hoc("features", energy=True),
     "gwi, ensemble": ours.ensemble,
     "gwi, last features": ours.post_hoc("features", layer="pool"),
     "gwi, pixels": ours.post_hoc("rbf"),
@@ -32,8 +33,14 @@ METHODS: dict[str, Method] = {
 }
 OURS = "gwi"
 PAPER = ("GWI-net (paper)",)
-# Scores for outliers on the shared network: their probabilities are MAP's.
-SCORES_ONLY = ("energy score", "kNN distance", "kNN distance, pooled features", "kNN distance, all layers")
+# Other scores for outliers: their probabilities are those of these methods.
+SCORES_ONLY = {
+    "gwi, with energy": "gwi",
+    "energy score": "MAP",
+    "kNN distance": "MAP",
+    "kNN distance, pooled features": "MAP",
+    "kNN distance, all layers": "MAP",
+}
 # Those that share more networks than one.
 ENSEMBLES = ("gwi, ensemble", "deep ensemble", "deep ensemble, temperature")
 # Those that are not in the package.

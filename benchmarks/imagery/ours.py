@@ -25,13 +25,19 @@ PAPER_BATCH, PAPER_EPOCHS, PAPER_BUDGET = 1000, 100, 5
 
 
 def post_hoc(
-    kernel: Literal["features", "rbf"], *, layer: str = "auto", correct_mean: bool = False, mirrored: bool = False
+    kernel: Literal["features", "rbf"],
+    *,
+    layer: str = "auto",
+    correct_mean: bool = False,
+    mirrored: bool = False,
+    energy: bool = False,
 ) -> Method:
     """`GWIClassifier` around the shared network, which is frozen: a kernel on its features, or, for comparison, on pixels.
 
     Features are what goes into each convolution but the first and into the dense layer, each divided by its norm; *last features*
     has the latter alone. Logits are scaled, no more; with *corrected*, validation images may correct them. *mirrored* has as
-    its mean the average of the network's logits for an image and its mirror image, `AveragedViews`. Its own score is `ood_score`.
+    its mean the average of the network's logits for an image and its mirror image, `AveragedViews`. Its own score is `ood_score`;
+    *with energy*, that and the energy of the logits together, `ood_score(X, energy=True)`.
     """
 
     def fit(problem: Problem) -> Fitted:
@@ -39,7 +45,7 @@ def post_hoc(
         if mirrored:
             network = gwi.AveragedViews(network, [mirror])
         model = classifier(problem, mean=network, freeze_mean=True, correct_mean=correct_mean, kernel=kernel, layer=layer)
-        return fitted(model, {"kernel": kernel, "layer": layer, "mirrored": mirrored})
+        return fitted(model, {"kernel": kernel, "layer": layer, "mirrored": mirrored}, energy=energy)
 
     return fit
 
@@ -114,13 +120,15 @@ def classifier(problem: Problem, augmented_batch: int | None = None, **options: 
     return model.fit(augmented_loader(data, problem.recipe, 1000 * problem.seed, augmented_batch), validation=validation)
 
 
-def fitted(model: Any, settings: dict[str, Any], *, uses_shared: bool = True) -> Fitted:
+def fitted(model: Any, settings: dict[str, Any], *, uses_shared: bool = True, energy: bool = False) -> Fitted:
     """With its probabilities and its own score in double precision, which arrays keep and single-precision tensors would not."""
 
     def predict(x: Tensor) -> Prediction:
         return Prediction(np.asarray(model.predict_proba(x.numpy()), np.float64))
 
     def score(x: Tensor) -> Array:
-        return np.asarray(model.ood_score(x.numpy()), np.float64)
+        return np.asarray(model.ood_score(x.numpy(), energy=energy), np.float64)
 
-    return Fitted(predict, settings, score=score, score_name="ood_score", uses_shared=uses_shared)
+    return Fitted(
+        predict, settings, score=score, score_name="ood_score with energy" if energy else "ood_score", uses_shared=uses_shared
+    )

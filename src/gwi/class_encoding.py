@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gwi.class_model import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows
+from gwi.class_model import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows, UsualScores
 from gwi.codec import Node, Reader, UnsavableError, Writer, encode_kernel
 from gwi.encoding import SCALES, decode_posterior_kernel, decode_scales, encode_posterior_kernel
 from gwi.features import NetworkFeatures
@@ -41,6 +41,7 @@ def encode_classes(model: ClassificationModel) -> tuple[Node, dict[str, Tensor]]
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
         "disagreement_weight": model.disagreement_weight,
         "epsilon": model.epsilon,
+        "usual": None if model.usual is None else asdict(model.usual),
     }
     document["kernels"] = [encode_kernel(kernel, w, f"kernel.{i}") for i, kernel in enumerate(w.kernels)]
     return document, w.tensors
@@ -75,6 +76,7 @@ def decode_classes(
             tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
             disagreement_weight=float(document["disagreement_weight"]),
             epsilon=None if epsilon is None else float(epsilon),
+            usual=_decode_usual(document.get("usual")),
         )
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
@@ -151,6 +153,16 @@ def _decode_embedding(node: Node, r: Reader, num_classes: int) -> StandardRows |
     size = num_classes + values.shape[1]
     r.scales = Scales(np.zeros(size), np.ones(size), np.zeros(num_classes), np.ones(num_classes))
     return LogitsAndFeatures(features, tuple(sizes))
+
+
+def _decode_usual(node: Node | None) -> UsualScores | None:
+    """None in files of earlier versions."""
+    if node is None:
+        return None
+    share, energy = (tuple(float(value) for value in node[name]) for name in ("share", "energy"))
+    if not all(len(pair) == 2 and np.isfinite(pair).all() and pair[1] >= 0 for pair in (share, energy)):
+        raise ValueError("usual scores are out of range")
+    return UsualScores((share[0], share[1]), (energy[0], energy[1]))
 
 
 def _encode_labels(classes: NDArray[Any]) -> Node:

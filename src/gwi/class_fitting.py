@@ -23,7 +23,17 @@ from gwi.calibration import (
     left_out_for,
     matching_sums,
 )
-from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows
+from gwi.class_model import (
+    CHUNK_SIZE,
+    ClassificationModel,
+    ClassMember,
+    ClassSummary,
+    LogitsAndFeatures,
+    StandardRows,
+    UsualScores,
+    energy,
+    share_of_prior,
+)
 from gwi.class_scales import FEWEST_ROWS, JUDGED_NUMBERS, Judgement, TemperingName, choose_scales
 from gwi.correction import learn_correction
 from gwi.covariance import matched_divergence_weights
@@ -168,6 +178,7 @@ def assemble_classes(
         embedding,
         kernel,
         torch.stack([part.variance for part in found]),
+        torch.cat([kernel_variance(prior.kernel, rows) for rows in learned.task.x_judge.split(CHUNK_SIZE)]),
         kind=found[0].kind,
         divergence_weight=tuple(part.divergence_weight for part in found),
         tempering=tempering,
@@ -203,6 +214,7 @@ def temper_classes(
     embedding: StandardRows | LogitsAndFeatures,
     kernel: SparsePosteriorKernel,
     variance: Float[Tensor, "J V"],
+    level: Float[Tensor, " V"],
     *,
     kind: str,
     divergence_weight: tuple[float, ...],
@@ -217,6 +229,7 @@ def temper_classes(
         embedding: from the user's rows to those of the task.
         kernel: of Q.
         variance: r at the judging rows, as it would be at new ones.
+        level: k at the judging rows.
         kind: of covariance, for the summary.
         divergence_weight: β of each class, for the summary.
         tempering: as `choose_scales` takes it.
@@ -237,6 +250,7 @@ def temper_classes(
         tempering_factor=alpha,
         disagreement_weight=gamma,
         epsilon=epsilon,
+        usual=UsualScores.of(share_of_prior(variance, level), energy(learned.judged), learned.judge_weight),
     )
     points = (kernel.inducing_points, *(part.inducing_points for part in mean.modules() if isinstance(part, KernelMean)))
     summary = ClassSummary(

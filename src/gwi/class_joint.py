@@ -30,7 +30,7 @@ from gwi.likelihoods import RobustMaxLikelihood
 from gwi.linalg import cholesky
 from gwi.logits import dirichlet_targets, indicators, require_outputs, rescaled, stacking_weights, standardised_indicators
 from gwi.means import ModuleMean
-from gwi.measures import kernel_matrix
+from gwi.measures import kernel_matrix, kernel_variance
 from gwi.prior import PriorFit, fit_prior
 from gwi.scaling import OriginalRowsMean
 from gwi.softmax import Digits, SoftmaxLikelihood
@@ -247,11 +247,12 @@ def _tempered(
     """The scales by the validation rows, and the whole as a model."""
     posterior, embedding, num_rows = fit.posterior, fit.embedding, fit.num_rows
     start = time.perf_counter()
-    logits, variances, labels = [], [], []
+    logits, variances, levels, labels = [], [], [], []
     for rows, label in validation.in_order(CHUNK_SIZE):
         flat = embedding(rows.to(options.device))
         logits.append(posterior.mean(rows.to(options.device)).double())
         variances.append(posterior.variance(flat, posterior.features(flat)))
+        levels.append(kernel_variance(posterior.kernel, flat))
         labels.append(label)
     num_classes = len(training.classes)
     judged, y_judge = torch.cat(logits, dim=1), indicators(torch.cat(labels).numpy(), num_classes, options.device)
@@ -285,6 +286,7 @@ def _tempered(
         embedding,
         kernel,
         torch.cat(variances, dim=1),
+        torch.cat(levels),
         kind="trained",
         divergence_weight=(fit.divergence_weight,) * num_classes,
         tempering=joint.tempering,

@@ -61,6 +61,47 @@ class LogitsAndFeatures(nn.Module):
         return torch.cat(self.features.evaluate(x), dim=1)
 
 
+def energy(logits: Float[Tensor, "J N"]) -> Float[Tensor, " N"]:
+    """−log Σ_j exp f_j(x): large where no class has much to say for it (Liu et al., 2020)."""
+    return -logits.logsumexp(0)
+
+
+# What varies by less than this at unseen rows counts as if it varied by so much. The energy of log probabilities is zero but for
+# rounding, and r/k may be at all rows that are known.
+LEAST_SPREAD = 1e-3
+
+
+@dataclass(frozen=True)
+class UsualScores:
+    """Mean and standard deviation, at rows the mean had not seen, of what tells outliers.
+
+    Attributes:
+        share: of r/k.
+        energy: of the energy of the unscaled logits.
+    """
+
+    share: tuple[float, float]
+    energy: tuple[float, float]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, share: Float[Tensor, " V"], energies: Float[Tensor, " V"], weight: Float[Tensor, " V"]) -> UsualScores:
+        """Those of some rows."""
+
+        def moments(values: Tensor) -> tuple[float, float]:
+            centre = (weight * values).sum() / weight.sum()
+            return float(centre), float(((weight * (values - centre).square()).sum() / weight.sum()).sqrt())
+
+        return cls(moments(share), moments(energies))
+
+    def combined(self, share: Float[Tensor, " N"], energies: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """The sum of both, each in standard deviations from its mean."""
+        found = torch.zeros_like(share)
+        for values, (centre, spread) in ((share, self.share), (energies, self.energy)):
+            found = found + (values - centre) / max(spread, LEAST_SPREAD)
+        return found
+
+
 @dataclass(frozen=True)
 class ClassificationModel:
     """All that predicts, and nothing else.
@@ -75,6 +116,7 @@ class ClassificationModel:
         tempering_factor: α_j of each class.
         disagreement_weight: γ: stacked means that disagree add γ d² to the variance.
         epsilon: ε of robust-max; None for softmax.
+        usual: scores of unseen rows; None in files of earlier versions.
         prepared: Q ready for many predictions.
     """
 
@@ -85,6 +127,7 @@ class ClassificationModel:
     tempering_factor: Array
     disagreement_weight: float
     epsilon: float | None
+    usual: UsualScores | None = None
     prepared: PreparedPosterior = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -128,11 +171,31 @@ class ClassificationModel:
     @torch.no_grad()
     def remaining_variance(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
         """r/k, averaged over classes: 0 where all is known, 1 where the prior is all there is."""
-        shares = []
-        for rows in self.rows(X):
-            _, variance, _ = self.prepared.parts(rows)
-            shares.append(variance.mean(0) / kernel_variance(self.posterior.kernel.prior_kernel, rows))
-        return torch.cat(shares).clamp(0.0, 1.0).cpu().numpy()
+        return torch.cat([self._share_and_energy(rows)[0] for rows in self.rows(X)]).cpu().numpy()
+
+    @torch.no_grad()
+    def strangeness(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
+        """r/k and the energy of the logits in one number, about zero at rows like those of the fit.
+
+        Raises:
+            ValueError: when the model is from a file that does not say what is usual.
+        """
+        if self.usual is None:
+            raise ValueError(
+                "The model is from a file of an earlier version, which does not hold the usual energy of the logits; fit it "
+                "again, or ask for ood_score(X) without energy."
+            )
+        return torch.cat([self.usual.combined(*self._share_and_energy(rows)) for rows in self.rows(X)]).cpu().numpy()
+
+    def _share_and_energy(self, rows: Float[Tensor, "N E"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        mean, variance, _ = self.prepared.parts(rows)
+        level = kernel_variance(self.posterior.kernel.prior_kernel, rows)
+        return share_of_prior(variance, level), energy(mean)
+
+
+def share_of_prior(variance: Float[Tensor, "J N"], level: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """r/k, averaged over classes."""
+    return (variance.mean(0) / level).clamp(0.0, 1.0)
 
 
 def within_reach(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> tuple[Tensor, Tensor]:

@@ -178,8 +178,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         if rows is None:
             if sample_weight is not None or self.preset is not None:
                 raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
-            means = self._chosen()
-            prepared = streamed_logits(source, validation, means, options, self.freeze_mean, snapshots, self)
+            prepared = streamed_logits(source, validation, self._chosen(), options, self.freeze_mean, snapshots, self)
             task = prepared.learned.task
             assert task.classes is not None
             self.classes_, self.n_features_in_ = task.classes, task.x.shape[1]
@@ -239,8 +238,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         elif len(X) < MERGED_ROWS:
             X, column, weight = merge_equal_rows(X, labels[:, None].astype(np.float64), weight)
             labels = column[:, 0].astype(np.int64)
-        means = self._chosen()
-        prepared = stacked_logits(X, labels, weight, judge, self.classes_, means, options, freeze=self.freeze_mean)
+        prepared = stacked_logits(X, labels, weight, judge, self.classes_, self._chosen(), options, freeze=self.freeze_mean)
         self._assemble(prepared, options)
 
     def _chosen(self) -> Any:
@@ -260,7 +258,6 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit_module(self, X: Any, y: Any, validation: Any, options: ClassOptions) -> None:
         training, shape = self._batches(X, y)
-        network = self.mean
         if validation is not None:
             rows, labels = (validation, None) if isinstance(validation, DataLoader) else validation
             judge = self._judging(rows, labels, shape)
@@ -274,7 +271,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         else:
             training, judge = split_batches(training, VALIDATION_SHARE, options.generator)
         if self.freeze_mean and self.preset is None:
-            self._assemble(frozen_logits(network, training, judge, shape, options), options)
+            self._assemble(frozen_logits(self.mean, training, judge, shape, options), options)
             return
         paper = self.preset == "paper"
         joint = joint_options(
@@ -288,9 +285,9 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             learning_rate=self.learning_rate,
         )
         if not paper and wants_features(self.kernel, shape):
-            self._assemble(joint_logits(network, training, judge, shape, options, joint), options)
+            self._assemble(joint_logits(self.mean, training, judge, shape, options, joint), options)
             return
-        self.model_, self.summary_ = (paper_model if paper else joint_model)(network, training, judge, shape, options, joint)
+        self.model_, self.summary_ = (paper_model if paper else joint_model)(self.mean, training, judge, shape, options, joint)
 
     def _labels(self, y: Any) -> NDArray[np.int64]:
         """The index of each label, with `classes_` set."""
@@ -347,10 +344,9 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             yield self._checked(X)
 
     def _checked(self, X: Any) -> NDArray[Any]:
-        shape = self.model_.embedding.shape
         rows = self._shaped_rows(X, reset=False)
-        if rows.shape[1:] != shape:
-            raise ValueError(f"The model was fitted to rows of shape {shape}; got {rows.shape[1:]}.")
+        if rows.shape[1:] != self.model_.embedding.shape:
+            raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
         return rows
 
     def _probabilities(self, X: Any) -> tuple[Array, Array]:
@@ -374,9 +370,14 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         parts = total, np.minimum(expected, total), (total - expected).clip(0.0)
         return ClassDecomposition(*(like(part, X) for part in parts))
 
-    def ood_score(self, X: Any) -> Any:
-        """How far the variance of the logits is back to the prior's: 0 at well-known rows, 1 far from all data."""
-        return like(np.concatenate([self.model_.remaining_variance(rows) for rows in self._rows(X)]), X)
+    def ood_score(self, X: Any, *, energy: bool = False) -> Any:
+        """How far the variance of the logits is back to the prior's: 0 at well-known rows, 1 far from all data.
+
+        With `energy`, that plus −log Σ exp of the logits, each in standard deviations from its mean at rows the mean had not
+        seen: about 0 at rows like these, without bounds. Log probabilities as logits have no energy to add.
+        """
+        parts = [self.model_.strangeness(rows) if energy else self.model_.remaining_variance(rows) for rows in self._rows(X)]
+        return like(np.concatenate(parts), X)
 
     def nll(self, X: Any, y: Any) -> float:
         """Mean negative log probability of the labels."""
