@@ -331,7 +331,9 @@ CHOSEN = (
     "A seed gives the same network on the same kind of processor only: elsewhere sums differ in their last digits, and a "
     "training ends in another network of the same quality. The second network of CIFAR-10 had not been kept and was trained "
     "again on another machine; all rows of its seed were made again around the new one, on which the score of gwi tells SVHN "
-    "less well than it did on the lost one."
+    "less well than it did on the lost one. The other four networks of the first Fashion-MNIST ensemble were trained again, too, "
+    "for *gwi, ensemble*; the three rows of that ensemble are of the new ones. (With the lost ones the deep ensemble had an "
+    "accuracy of 93.46 %, NLL 0.1784 and AUROC 0.967.)"
 )
 
 
