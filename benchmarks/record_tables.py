@@ -312,6 +312,7 @@ def feature_choice() -> str:
 # Of the image table, those that a reader looks for first.
 SHOWN = (
     "gwi",
+    "gwi, with energy",
     "gwi, ensemble",
     "MAP, temperature",
     "deep ensemble",
