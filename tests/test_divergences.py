@@ -105,12 +105,12 @@ def scale_of(p, q, x):
 
 @pytest.fixture(scope="module")
 def pairs(thorough):
-    return [random_pair(seed) for seed in range(1000 if thorough else 300)]
+    return [random_pair(seed) for seed in range(1000 if thorough else 150)]
 
 
 @torch.no_grad()
 def test_distance_of_a_measure_to_itself_is_zero(pairs):
-    worst = max(abs(wasserstein_squared(m, m, x).item()) / scale_of(p, q, x) for p, q, x in pairs[:200] for m in (p, q))
+    worst = max(abs(wasserstein_squared(m, m, x).item()) / scale_of(p, q, x) for p, q, x in pairs[:100] for m in (p, q))
     assert worst <= 1e-12
 
 
@@ -122,7 +122,7 @@ def test_distance_of_two_measures_is_never_negative(pairs):
 
 @torch.no_grad()
 def test_distance_is_symmetric_and_obeys_the_triangle_inequality(pairs):
-    for p, q, x in pairs[:80]:
+    for p, q, x in pairs[:40]:
         scale = scale_of(p, q, x)
         assert wasserstein_squared(p, q, x).item() == pytest.approx(
             wasserstein_squared(q, p, x).item(), abs=1e-12 * scale, rel=1e-12

@@ -246,7 +246,7 @@ def test_several_targets_are_fitted_together_each_with_its_own_noise():
 def test_data_frames_pipelines_and_grid_searches_work():
     table = load_diabetes(as_frame=True)
     # Body mass, blood pressure and two values of the blood: few hyper-parameters for ten fits.
-    x, y = table.data[["bmi", "bp", "s5", "s6"]].iloc[:150], table.target.iloc[:150]
+    x, y = table.data[["bmi", "bp", "s5", "s6"]].iloc[:100], table.target.iloc[:100]
     model = GWIRegressor("svgp", random_state=0).fit(x, y)
     assert list(model.feature_names_in_) == list(x.columns)
     with pytest.raises(ValueError, match="feature names"):
@@ -259,7 +259,7 @@ def test_data_frames_pipelines_and_grid_searches_work():
 
 
 def test_equal_seeds_give_equal_models():
-    x, y = wave()
+    x, y = wave(60)
     first, again = (clone(GWIRegressor("network", random_state=3)).fit(x, y).predict(x) for _ in range(2))
     np.testing.assert_array_equal(first, again)
 
