@@ -69,6 +69,8 @@ def energy(logits: Float[Tensor, "J N"]) -> Float[Tensor, " N"]:
 # What varies by less than this at unseen rows counts as if it varied by so much. The energy of log probabilities is zero but for
 # rounding, and r/k may be at all rows that are known.
 LEAST_SPREAD = 1e-3
+# Beyond it energies of the unseen rows count no further: their squares would not be finite.
+LARGEST_ENERGY = 1e100
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class UsualScores:
         """Those of some rows."""
 
         def moments(values: Tensor) -> tuple[float, float]:
+            values = values.clamp(-LARGEST_ENERGY, LARGEST_ENERGY)
             centre = (weight * values).sum() / weight.sum()
             return float(centre), float(((weight * (values - centre).square()).sum() / weight.sum()).sqrt())
 
@@ -194,8 +197,8 @@ class ClassificationModel:
 
 
 def share_of_prior(variance: Float[Tensor, "J N"], level: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """r/k, averaged over classes."""
-    return (variance.mean(0) / level).clamp(0.0, 1.0)
+    """r/k, averaged over classes; zero where the prior knows f, as a linear kernel does at its origin."""
+    return (variance.mean(0) / level.clamp_min(torch.finfo(level.dtype).tiny)).clamp(0.0, 1.0)
 
 
 def within_reach(mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> tuple[Tensor, Tensor]:
