@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, ScaleKernel
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
 from torch import nn
@@ -16,6 +15,7 @@ import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
 from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
 from gwi.calibration import judged_covariance, matching_sums
+from gwi.class_model import share_of_prior
 from gwi.class_tasks import feature_kernel
 from gwi.learners import Task
 from gwi.prior import PriorFit
@@ -72,21 +72,9 @@ def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(n
         again.ood_score(new, energy=True)
 
 
-def test_usual_scores_are_finite_whatever_logits_and_kernel(data, tmp_path):
-    x, y, x_new, y_new = data
-    x_new = np.concatenate([x_new, np.zeros((1, 2))])
-    # Logits beyond all reason, and a kernel that knows f to be zero at the origin.
-    model = GWIClassifier(Huge(), freeze_mean=True, kernel=ScaleKernel(LinearKernel()), tempering=None, random_state=0)
-    model.fit(x, y, validation=(x_new, np.concatenate([y_new, y_new[:1]])))
-    assert np.isfinite(model.ood_score(x_new)).all()
-    assert np.isfinite(gwi.load(model.save(tmp_path / "model.gwi"), module=Huge()).ood_score(x_new, energy=True)).all()
-
-
-class Huge(nn.Module):
-    """Logits of more than 1e150."""
-
-    def forward(self, x):
-        return 1e150 * torch.stack([x[:, 0], x[:, 1], -x[:, 0]], dim=1).double()
+def test_nothing_is_unknown_where_the_prior_knows_f():
+    variance = torch.tensor([[0.0, 0.2], [0.0, 0.4]], dtype=torch.float64)
+    assert share_of_prior(variance, torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist() == pytest.approx([0.0, 0.3])
 
 
 def test_log_probabilities_have_no_energy_to_add(network, data):

@@ -69,8 +69,6 @@ def energy(logits: Float[Tensor, "J N"]) -> Float[Tensor, " N"]:
 # What varies by less than this at unseen rows counts as if it varied by so much. The energy of log probabilities is zero but for
 # rounding, and r/k may be at all rows that are known.
 LEAST_SPREAD = 1e-3
-# Beyond it energies of the unseen rows count no further: their squares would not be finite.
-LARGEST_ENERGY = 1e100
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,6 @@ class UsualScores:
         """Those of some rows."""
 
         def moments(values: Tensor) -> tuple[float, float]:
-            values = values.clamp(-LARGEST_ENERGY, LARGEST_ENERGY)
             centre = (weight * values).sum() / weight.sum()
             return float(centre), float(((weight * (values - centre).square()).sum() / weight.sum()).sqrt())
 
