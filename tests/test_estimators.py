@@ -123,8 +123,8 @@ def test_away_from_data_the_variance_of_f_returns_to_the_priors_and_the_score_to
 
 def test_between_two_clusters_the_standard_deviation_grows():
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(-2, 0.3, (60, 2)), rng.normal(2, 0.3, (60, 2))])
-    y = np.sin(3 * x[:, 0]) * np.cos(3 * x[:, 1]) + 0.1 * rng.standard_normal(120)
+    x = np.concatenate([rng.normal(-2, 0.3, (40, 2)), rng.normal(2, 0.3, (40, 2))])
+    y = np.sin(3 * x[:, 0]) * np.cos(3 * x[:, 1]) + 0.1 * rng.standard_normal(80)
     model = GWIRegressor(random_state=0, tempering=None).fit(x, y)
     between = np.sqrt(model.decompose(np.zeros((1, 2))).epistemic[0])
     at_clusters = np.sqrt(model.decompose(x).epistemic.mean())
