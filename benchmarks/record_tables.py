@@ -320,6 +320,7 @@ SHOWN = (
     "mean-field VI",
     "Kronecker Laplace",
     "kNN distance, all layers",
+    "kNN distance, with energy",
 )
 
 
@@ -342,8 +343,9 @@ def images() -> str:
                 # The better of a method's entropy and its own score.
                 best = max(_mean(compared, f"auroc_{scorer}") for scorer in ("entropy", "score"))
                 auroc[method] = best, f"{best:.3f}"
-        # It has the probabilities of the network as it is.
-        nll.pop(SHOWN[-1], None)
+        # They have the probabilities of the network as it is.
+        for method in SHOWN[-2:]:
+            nll.pop(method, None)
         columns += [nll, auroc]
 
     def cell(column: dict[str, tuple[float, str]], method: str) -> str:

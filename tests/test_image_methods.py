@@ -69,6 +69,15 @@ def test_neighbours_are_sought_in_the_layer_of_the_name(problem):
         np.testing.assert_array_equal(fitted.predict(x).probabilities, posthoc.map_estimate(problem).predict(x).probabilities)
 
 
+def test_a_distance_with_energy_is_the_sum_of_both_in_deviations_of_validation_images(problem):
+    x, usual = problem.data.train_x, problem.data.validation_x
+    scores = [posthoc.nearest_neighbours("all")(problem).score, lambda x: posthoc.energy_score(problem).predict(x).score]
+    expected = sum((own(x) - own(usual).mean()) / own(usual).std() for own in scores)
+    fitted = methods.METHODS["kNN distance, with energy"](problem)
+    np.testing.assert_allclose(fitted.score(x), expected)
+    assert fitted.score_name == "distance with energy"
+
+
 def test_a_refitted_last_layer_goes_from_temperature_scaling_to_the_labels():
     rng = np.random.default_rng(0)
     features = np.c_[rng.normal(size=(600, 4)), np.ones(600)]

@@ -174,7 +174,7 @@ def test_the_page_lists_failures_and_what_is_missing(store):
     left = section(text, "Not there yet")
     missing = (
         "MAP, last layer refitted; MAP, temperature, mirrored; deep ensemble, temperature; energy score; gwi, joint; "
-        "gwi, last features; gwi, mirrored; gwi, naive features; gwi, with energy"
+        "gwi, last features; gwi, mirrored; gwi, naive features; gwi, with energy; kNN distance, with energy"
     )
     assert f"| fashion-mnist | 0 | {missing} |" in left
     assert not re.search(r"\bnan\b|\bNone\b", text)
@@ -218,6 +218,17 @@ def test_the_page_is_that_of_the_records(tmp_path):
         assert (page.FOLDER / "images.md").read_text() == text, "run `python -m benchmarks.table2_images --render`"
     missed = [goal for goal in goals.goals(tables.compared(rows)) if goal.met is False]
     assert all(goals.obstacle(goal).endswith(".") for goal in missed), "what stands in the way of each?"
+
+
+def test_no_choice_of_kernel_tells_outliers_of_no_test_better_than_the_default_and_the_energy_does():
+    found = {}
+    for row in records.read("feature_choice"):
+        found.setdefault((row["dataset"], row["choice"]), []).append(float(row["auroc"]))
+    means = {key: sum(values) / len(values) for key, values in found.items()}
+    for (dataset, choice), mean in means.items():
+        gain = mean - means[dataset, "every layer (default)"]
+        assert gain < 0.005 or choice == "every layer, with energy", choice
+    assert means["cifar10-20k", "every layer, with energy"] > means["cifar10-20k", "every layer (default)"] + 0.01
 
 
 def test_the_page_says_which_score_is_upside_down_and_what_cured_it(store):

@@ -29,26 +29,26 @@ IN_WORDS = {
 # Of goals that may be missed: what was tried, and what stands in the way. By set and the start of the goal.
 OBSTACLES = {
     (FASHION, "accuracy at least"): "The network is frozen and its logits are scaled, so its labels stay what they are: the goal "
-    "is one for the network. Two looks at each image (*gwi, mirrored*) bring about 0.2 points, five networks (*gwi, ensemble*) "
-    "about 0.5; the paper's 93.25 is one of its trials, chosen by the test, of a training that took a hundred epochs.",
+    "is one for the network. Two looks at each image (*gwi, mirrored*) and five networks (*gwi, ensemble*) have more; the "
+    "paper's number is one of its trials, chosen by the test, of a training that took a hundred epochs.",
     (FASHION, "accuracy of *gwi, ensemble*"): "Five networks of this size and training agree on this many; more of them, or "
     "larger ones, are the way.",
     (CIFAR, "NLL at most"): "At the best temperature the network is calibrated, and what is left of its NLL are its errors, "
     "which no scale of logits or covariance mends: the score says which images are strange, and test images are not. Tried: "
-    "tempering by class (better by 0.0005 on validation images that took no part), kernels on other features, corrections of the "
-    "logits (*gwi, corrected*). What does mend it is a better mean: two looks at each image (*gwi, mirrored*) or five networks "
-    "(*gwi, ensemble*).",
+    "tempering by class (no gain worth the name on validation images that took no part), kernels on other features, corrections "
+    "of the logits (*gwi, corrected*). What does mend it is a better mean: two looks at each image (*gwi, mirrored*) or five "
+    "networks (*gwi, ensemble*).",
     (CIFAR, "NLL of *gwi, corrected*"): "2,000 validation images are too few to learn much more from than scales: corrections "
     "that gain on some of them lose on others. A peer that learns from them, too, *MAP, last layer refitted*, does better than "
-    "ours, but by half a hundredth at most.",
+    "ours, but not by enough either.",
     (CIFAR, "NLL of *gwi, mirrored*"): "Two looks are what two looks give: see *MAP, temperature, mirrored*.",
     (CIFAR, "NLL of *gwi, ensemble*"): "Five networks are what five networks give: see *deep ensemble, temperature*.",
-    (CIFAR, "AUROC at least"): "It depends on the network: over the trainings that were seen, of one recipe, it was from 0.91 to "
-    "0.95. Tried, against outliers of no test, with both networks: the place and number of inducing points, the length-scale "
+    (CIFAR, "AUROC at least"): "It depends on the network: trainings of one recipe differ by more than the choices do. Tried, "
+    "against outliers of no test, with both networks: the place and number of inducing points, the length-scale "
     "and shape of the kernel, which layers, centred or not ([the table](../classification.md#which-kernel)); channels' means, "
-    "maxima or deviations for their root mean squares, whitened features, those of two networks side by side. On average over "
-    "the kinds of outliers none was better by more than 0.005. What does help is the energy of the logits beside the share of "
-    "the variance: *gwi, with energy*.",
+    "maxima or deviations for their root mean squares, whitened features, those of two networks side by side, which are not in "
+    "the table. On average over the kinds of outliers none was better by more than 0.005. What does help is the energy of the "
+    "logits beside the share of the variance: *gwi, with energy*.",
     (CIFAR, "AUROC of *gwi, with energy*"): "As of gwi: it depends on the network.",
 }
 

@@ -30,6 +30,7 @@ METHODS: dict[str, Method] = {
     "kNN distance": posthoc.nearest_neighbours("dense"),
     "kNN distance, pooled features": posthoc.nearest_neighbours("pool"),
     "kNN distance, all layers": posthoc.nearest_neighbours("all"),
+    "kNN distance, with energy": posthoc.with_energy(posthoc.nearest_neighbours("all")),
 }
 OURS = "gwi"
 PAPER = ("GWI-net (paper)",)
@@ -40,6 +41,7 @@ SCORES_ONLY = {
     "kNN distance": "MAP",
     "kNN distance, pooled features": "MAP",
     "kNN distance, all layers": "MAP",
+    "kNN distance, with energy": "MAP",
 }
 # Those that share more networks than one.
 ENSEMBLES = ("gwi, ensemble", "deep ensemble", "deep ensemble, temperature")

@@ -64,6 +64,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "kNN distance": posthoc.nearest_neighbours,
     "kNN distance, pooled features": posthoc.nearest_neighbours,
     "kNN distance, all layers": posthoc.nearest_neighbours,
+    "kNN distance, with energy": posthoc.with_energy,
 }
 PAIRS = tuple(f"{SHORT[dataset]} against {SHORT[outliers]}" for dataset, outliers in MAIN_OUTLIERS.items())
 # Of a reason why a fit failed.
@@ -327,7 +328,8 @@ CHOSEN = (
     "decay of weights, when its rows of the first seed were seen: its score was upside down, as that of *gwi, pixels* is, and "
     "its network worse than the shared one. It was changed for that; rate and decay were chosen on validation images. *gwi, with "
     "energy* came when the score of gwi was known to be below its goal on CIFAR-10; that the energy helps it was seen against "
-    "outliers of no test, with both networks of each set: see [classification](../classification.md#which-kernel).\n\n"
+    "outliers of no test, with both networks of each set: see [classification](../classification.md#which-kernel). *kNN "
+    "distance, with energy* shows what it does for a peer.\n\n"
     "A seed gives the same network on the same kind of processor only: elsewhere sums differ in their last digits, and a "
     "training ends in another network of the same quality. The second network of CIFAR-10 had not been kept and was trained "
     "again on another machine; all rows of its seed were made again around the new one, on which the score of gwi tells SVHN "

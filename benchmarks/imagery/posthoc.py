@@ -199,6 +199,27 @@ def nearest_neighbours(layers: Literal["dense", "pool", "all"]) -> Method:
     return fit
 
 
+def with_energy(method: Method) -> Method:
+    """As *kNN distance, all layers*; outliers by the sum of the distance and the energy of the shared network's logits.
+
+    Each is in standard deviations from its mean at the validation images, as in *gwi, with energy*.
+    """
+
+    def fit(problem: Problem) -> Fitted:
+        found = method(problem)
+        assert found.score is not None
+        both = (found.score, lambda x: energy(in_batches(problem.shared.network, x)))
+        usual = [(part.mean(), part.std()) for part in (own(problem.data.validation_x) for own in both)]
+
+        def score(x: Tensor) -> Array:
+            distance, logits = ((own(x) - centre) / spread for own, (centre, spread) in zip(both, usual, strict=True))
+            return np.asarray(distance + logits)
+
+        return replace(found, score=score, score_name=f"{found.score_name} with energy")
+
+    return fit
+
+
 def pooled_features(network: SmallCNN, x: Tensor) -> Tensor:
     """What the dense layer sees, (N, averages)."""
     return network.pool(network.blocks(x))
