@@ -66,10 +66,6 @@ def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(n
     np.testing.assert_allclose(model.ood_score(new, energy=True), expected, rtol=1e-5)
     again = gwi.load(model.save(tmp_path / "model.gwi"))
     assert (again.ood_score(new, energy=True) == model.ood_score(new, energy=True)).all()
-    again.model_ = replace(again.model_, usual=None)
-    assert (gwi.load(again.save(tmp_path / "old.gwi")).ood_score(new) == model.ood_score(new)).all()
-    with pytest.raises(ValueError, match="earlier version"):
-        again.ood_score(new, energy=True)
 
 
 def test_nothing_is_unknown_where_the_prior_knows_f():

@@ -259,7 +259,7 @@ def test_forged_files_with_a_right_checksum_are_refused_or_predict(tmp_path):
     model = fitted(["svgp", HistGradientBoostingRegressor(max_iter=3), mlp(2, hidden=(4,), generator=seeded())], num_inducing=8)
     document, tensors = from_bytes(model.save(tmp_path / "model.gwi").read_bytes())
     rng = np.random.default_rng(2)
-    values = [None, -1, 0, 1, 10**12, 1e308, "", "mean", "RBFKernel", "ConvexMean", [], {}, [1, 2], True, *tensors]
+    values = [None, -1, 0, 1, 10**12, 1e308, "", "mean", "rbf", "weighted", [], {}, [1, 2], True, *tensors]
     taken = 0
     for trial in range(240):
         forged, numbers = json.loads(json.dumps(document)), dict(tensors)

@@ -140,7 +140,7 @@ def invalid(arrays):
             yield "need", arrays | {key: arrays[key][:0]}
     yield "one kind", arrays | {"more": np.zeros(1)}
     yield "one kind", {name: array for name, array in arrays.items() if "." not in name}
-    yield "TreeScores, Forest", {name.replace(".", "Other.", 1): array for name, array in arrays.items()}
+    yield "boosting, forest", {name.replace(".", "Other.", 1): array for name, array in arrays.items()}
     yield "column", {}
 
 
@@ -154,7 +154,7 @@ def test_each_invalid_array_is_refused_with_one_sentence(name):
 
 def test_masks_cannot_hide_invalid_entries():
     arrays = plain_classifier(fitted("ridge"), np.arange(3)).arrays()
-    for key, number in (("column", 9), ("LinearPredictor.weights", np.nan)):
+    for key, number in (("column", 9), ("linear.weights", np.nan)):
         hidden = np.ma.masked_array(np.full_like(arrays[key], number), mask=True)
         with pytest.raises(ValueError, match="so save the model again"):
             PlainClassifier.from_arrays(arrays | {key: hidden})
@@ -165,21 +165,21 @@ def test_trees_of_several_columns_must_be_equally_many():
         arrays = plain_classifier(fitted(name), np.arange(3)).arrays()
         for num_columns in (2, 4, 10**5):
             with pytest.raises(ValueError, match="as many trees for each"):
-                PlainClassifier.from_arrays(arrays | {"TreeScores.baseline": np.zeros(num_columns)})
+                PlainClassifier.from_arrays(arrays | {"boosting.baseline": np.zeros(num_columns)})
         for wrong in ([np.nan, 0.0, 0.0], [[0.0]], []):
             with pytest.raises(ValueError, match="baseline"):
-                PlainClassifier.from_arrays(arrays | {"TreeScores.baseline": np.array(wrong)})
+                PlainClassifier.from_arrays(arrays | {"boosting.baseline": np.array(wrong)})
     with pytest.raises(ValueError, match="learning_rate"):
-        PlainClassifier.from_arrays(arrays | {"TreeScores.learning_rate": np.zeros(0)})
+        PlainClassifier.from_arrays(arrays | {"boosting.learning_rate": np.zeros(0)})
 
 
 def test_layers_of_a_network_must_fit():
     arrays = plain_classifier(fitted("network, relu"), np.arange(3)).arrays()
-    for key, shape in (("Network.weights.1", (8, 5)), ("Network.weights.1", (9, 6)), ("Network.bias.1", (6,))):
+    for key, shape in (("network.weights.1", (8, 5)), ("network.weights.1", (9, 6)), ("network.bias.1", (6,))):
         with pytest.raises(ValueError, match="each takes what the one before gives"):
             PlainClassifier.from_arrays(arrays | {key: np.zeros(shape)})
     with pytest.raises(ValueError, match="an activation below"):
-        PlainClassifier.from_arrays(arrays | {"Network.activation": np.array(4)})
+        PlainClassifier.from_arrays(arrays | {"network.activation": np.array(4)})
 
 
 def reference_scores(held, x):

@@ -41,7 +41,7 @@ def encode_classes(model: ClassificationModel) -> tuple[Node, dict[str, Tensor]]
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
         "disagreement_weight": model.disagreement_weight,
         "epsilon": model.epsilon,
-        "usual": None if model.usual is None else asdict(model.usual),
+        "usual": asdict(model.usual),
     }
     document["kernels"] = [encode_kernel(kernel, w, f"kernel.{i}") for i, kernel in enumerate(w.kernels)]
     return document, w.tensors
@@ -76,7 +76,7 @@ def decode_classes(
             tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
             disagreement_weight=float(document["disagreement_weight"]),
             epsilon=None if epsilon is None else float(epsilon),
-            usual=_decode_usual(document.get("usual")),
+            usual=_decode_usual(document["usual"]),
         )
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
@@ -98,12 +98,12 @@ def decode_classes(
 def _encode_embedding(embedding: nn.Module, w: Writer) -> Node:
     if isinstance(embedding, StandardRows):
         scales = {name: w.put(name, getattr(embedding.scales, name)) for name in SCALES}
-        return {"type": "StandardRows", "shape": list(embedding.shape), "scales": scales}
+        return {"type": "rows", "shape": list(embedding.shape), "scales": scales}
     if isinstance(embedding, LogitsAndFeatures):
         features = embedding.features
         directions = None if features.directions is None else w.put("features.directions", features.directions)
         return {
-            "type": "LogitsAndFeatures",
+            "type": "network-features",
             "shape": list(embedding.shape),
             "network": encode_module(features.network, w, "features.network"),
             "automatic": features.automatic,
@@ -118,30 +118,28 @@ def _encode_embedding(embedding: nn.Module, w: Writer) -> Node:
 
 
 def _decode_embedding(node: Node, r: Reader, num_classes: int) -> StandardRows | LogitsAndFeatures:
-    if node["type"] == "StandardRows":
+    if node["type"] == "rows":
         r.scales = decode_scales(node["scales"], r)
         if len(r.scales.y_scale) != num_classes:
             raise ValueError("there are other classes than outputs")
         return StandardRows(r.scales, decode_shape(node["shape"], r.scales))
-    if node["type"] != "LogitsAndFeatures":
+    if node["type"] != "network-features":
         raise ValueError("rows are of an unknown type")
     sizes = node["shape"]
     if not isinstance(sizes, list) or not all(type(size) is int and 0 < size < 10**6 for size in sizes) or len(sizes) > 5:
         raise ValueError("the shape of a row is none")
     network = decode_module(node["network"], r)
     projection, watched = node["projection"], node["watched"]
-    # Before there could be several layers, a file had the name of one.
-    automatic, names = node.get("automatic", node.get("layer") == "auto"), [watched] if isinstance(watched, str) else watched
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    if not isinstance(watched, list) or not all(isinstance(name, str) for name in watched):
         raise ValueError("the layers of the features have no names")
     features = NetworkFeatures(
         network,
-        names,
+        watched,
         centre=bool(node["centre"]),
         sphere=bool(node["sphere"]),
         projection=None if projection is None else int(projection),
     ).to(r.device)
-    features.automatic = bool(automatic)
+    features.automatic = bool(node["automatic"])
     features.offset = r.get(node["offset"], 1)
     features.directions = None if node["directions"] is None else r.get(node["directions"], 2)
     if math.prod(sizes) > 10**8:
@@ -155,10 +153,7 @@ def _decode_embedding(node: Node, r: Reader, num_classes: int) -> StandardRows |
     return LogitsAndFeatures(features, tuple(sizes))
 
 
-def _decode_usual(node: Node | None) -> UsualScores | None:
-    """None in files of earlier versions."""
-    if node is None:
-        return None
+def _decode_usual(node: Node) -> UsualScores:
     share, energy = (tuple(float(value) for value in node[name]) for name in ("share", "energy"))
     if not all(len(pair) == 2 and np.isfinite(pair).all() and pair[1] >= 0 for pair in (share, energy)):
         raise ValueError("usual scores are out of range")

@@ -116,7 +116,7 @@ class ClassificationModel:
         tempering_factor: α_j of each class.
         disagreement_weight: γ: stacked means that disagree add γ d² to the variance.
         epsilon: ε of robust-max; None for softmax.
-        usual: scores of unseen rows; None in files of earlier versions.
+        usual: scores of unseen rows.
         prepared: Q ready for many predictions.
     """
 
@@ -127,7 +127,7 @@ class ClassificationModel:
     tempering_factor: Array
     disagreement_weight: float
     epsilon: float | None
-    usual: UsualScores | None = None
+    usual: UsualScores
     prepared: PreparedPosterior = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -175,16 +175,7 @@ class ClassificationModel:
 
     @torch.no_grad()
     def strangeness(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
-        """r/k and the energy of the logits in one number, about zero at rows like those of the fit.
-
-        Raises:
-            ValueError: when the model is from a file that does not say what is usual.
-        """
-        if self.usual is None:
-            raise ValueError(
-                "The model is from a file of an earlier version, which does not hold the usual energy of the logits; fit it "
-                "again, or ask for ood_score(X) without energy."
-            )
+        """r/k and the energy of the logits in one number, about zero at rows like those of the fit."""
         return torch.cat([self.usual.combined(*self._share_and_energy(rows)) for rows in self.rows(X)]).cpu().numpy()
 
     def _share_and_energy(self, rows: Float[Tensor, "N E"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:

@@ -397,4 +397,4 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
     def _encoded(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         check_is_fitted(self, "model_")
         model, tensors = encode_classes(self.model_)
-        return document_of(self, summary=encode_class_summary(self.summary_), model=model), tensors
+        return document_of(self, "classifier", summary=encode_class_summary(self.summary_), model=model), tensors

@@ -3,7 +3,7 @@
 Logits have one column for each of the J classes of the whole problem, two classes included, also where a classifier was
 fitted to rows of fewer classes, as happens in the folds of a cross-validation.
 
-A `PlainClassifier` is held as the arrays of its scores, each name after their type and a dot, and
+A `PlainClassifier` is held as the arrays of its scores, each name after their tag and a dot, and
 
 | array | shape | meaning |
 | --- | --- | --- |
@@ -35,6 +35,7 @@ from gwi.scores import (
     probabilities,
     read_scores,
     score_arrays,
+    score_tag,
 )
 from gwi.trees import Array, Arrays, Forest
 
@@ -168,7 +169,7 @@ class PlainClassifier:
         Raises:
             ValueError: when it would not take them, as with scores that are not finite.
         """
-        kind = type(self.scores).__name__
+        kind = score_tag(self.scores)
         arrays = {f"{kind}.{name}": array for name, array in score_arrays(self.scores).items()}
         own = {
             "column": self.column.copy(),

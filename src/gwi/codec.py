@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gpytorch.constraints
@@ -18,19 +18,31 @@ from gwi.scaling import Scales
 
 Node = dict[str, Any]
 
-# Kernels by name, with the arguments that are not parameters.
-_KERNELS: dict[str, tuple[str, ...]] = {
-    "RBFKernel": (),
-    "MaternKernel": ("nu",),
-    "RQKernel": (),
-    "PeriodicKernel": (),
-    "CosineKernel": (),
-    "LinearKernel": (),
-    "PolynomialKernel": ("power",),
-    "PiecewisePolynomialKernel": ("q",),
-    "ConstantKernel": (),
+# Tags in a file, never names of classes: a class may be renamed, a file may not. Kernels with the arguments that are not
+# parameters, and those that are made of others.
+_KERNELS: dict[str, tuple[type[Kernel], tuple[str, ...]]] = {
+    "rbf": (gpytorch.kernels.RBFKernel, ()),
+    "matern": (gpytorch.kernels.MaternKernel, ("nu",)),
+    "rational-quadratic": (gpytorch.kernels.RQKernel, ()),
+    "periodic": (gpytorch.kernels.PeriodicKernel, ()),
+    "cosine": (gpytorch.kernels.CosineKernel, ()),
+    "linear": (gpytorch.kernels.LinearKernel, ()),
+    "polynomial": (gpytorch.kernels.PolynomialKernel, ("power",)),
+    "piecewise-polynomial": (gpytorch.kernels.PiecewisePolynomialKernel, ("q",)),
+    "constant": (gpytorch.kernels.ConstantKernel, ()),
 }
-_CONSTRAINTS = ("Positive", "GreaterThan", "LessThan", "Interval")
+_COMPOSED: dict[str, type[Kernel]] = {"sum": gpytorch.kernels.AdditiveKernel, "product": gpytorch.kernels.ProductKernel}
+_CONSTRAINTS: dict[str, tuple[type[Any], tuple[float, ...]]] = {
+    "positive": (gpytorch.constraints.Positive, ()),
+    "greater-than": (gpytorch.constraints.GreaterThan, (0.0,)),
+    "less-than": (gpytorch.constraints.LessThan, (0.0,)),
+    "interval": (gpytorch.constraints.Interval, (0.0, 1.0)),
+}
+_TAGS: dict[str, type[Kernel]] = {
+    **{tag: kind for tag, (kind, _) in _KERNELS.items()},
+    **_COMPOSED,
+    "scale": gpytorch.kernels.ScaleKernel,
+}
 _TRANSFORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "softplus": (nn.functional.softplus, inv_softplus),
     "exp": (torch.exp, torch.log),
@@ -40,6 +52,11 @@ _TRANSFORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
 
 class UnsavableError(TypeError):
     """A part of the model that cannot be written without running code when it is read."""
+
+
+def tag_of(value: Any, tags: Mapping[str, type]) -> str | None:
+    """The tag of exactly this type; None when it has none."""
+    return next((tag for tag, kind in tags.items() if type(value) is kind), None)
 
 
 class Writer:
@@ -93,11 +110,14 @@ def encode_kernel(kernel: Kernel, w: Writer, name: str) -> Node:
     Raises:
         UnsavableError: for a type that is not on the list.
     """
-    kind = type(kernel).__name__
-    if kernel.batch_shape.numel() != 1 or type(kernel) is not getattr(gpytorch.kernels, kind, None):
-        raise UnsavableError(f"A kernel of type {kind} cannot be stored; GPyTorch's own kernels, their sums and products can.")
+    tag = tag_of(kernel, _TAGS)
+    if kernel.batch_shape.numel() != 1 or tag is None:
+        known = ", ".join(kind.__name__ for kind, _ in _KERNELS.values())
+        raise UnsavableError(
+            f"A kernel of type {type(kernel).__name__} cannot be stored; {known}, their sums, products and scalings can."
+        )
     node: Node = {
-        "type": kind,
+        "type": tag,
         "active_dims": None if kernel.active_dims is None else kernel.active_dims.tolist(),
         "parameters": {},
     }
@@ -106,38 +126,37 @@ def encode_kernel(kernel: Kernel, w: Writer, name: str) -> Node:
             "value": w.put(f"{name}.{raw}", value),
             "constraint": _encode_constraint(kernel.constraint_for_parameter_name(raw)),
         }
-    if kind in ("AdditiveKernel", "ProductKernel"):
+    if tag in _COMPOSED:
         parts = [encode_kernel(part, w, f"{name}.{i}") for i, part in enumerate(kernel.kernels)]
         return node | {"kernels": parts}
-    if kind == "ScaleKernel":
+    if tag == "scale":
         return node | {"base_kernel": encode_kernel(kernel.base_kernel, w, name)}
-    if kind not in _KERNELS:
-        raise UnsavableError(f"A {kind} cannot be stored; {', '.join(_KERNELS)}, their sums, products and scalings can.")
-    return node | {"ard_num_dims": kernel.ard_num_dims, "arguments": {key: getattr(kernel, key) for key in _KERNELS[kind]}}
+    return node | {"ard_num_dims": kernel.ard_num_dims, "arguments": {key: getattr(kernel, key) for key in _KERNELS[tag][1]}}
 
 
 def decode_kernel(node: Node, r: Reader, num_features: int, depth: int = 0) -> Kernel:
     """The kernel that was encoded; ValueError when it describes none."""
-    kind, active = node["type"], node["active_dims"]
+    tag, active = node["type"], node["active_dims"]
     if depth > 20:
         raise ValueError("kernels are nested too deeply")
-    if kind in ("AdditiveKernel", "ProductKernel"):
+    if tag in _COMPOSED:
         parts = [decode_kernel(part, r, num_features, depth + 1) for part in node["kernels"]]
-        return getattr(gpytorch.kernels, kind)(*parts).double()
+        return _COMPOSED[tag](*parts).double()
     if active is not None and not (active and all(type(i) is int and 0 <= i < num_features for i in active)):
         raise ValueError("active dimensions are not columns")
     common: dict[str, Any] = {"active_dims": None if active is None else tuple(active)}
-    if kind == "ScaleKernel":
+    if tag == "scale":
         kernel = gpytorch.kernels.ScaleKernel(decode_kernel(node["base_kernel"], r, num_features, depth + 1), **common)
-    elif kind in _KERNELS:
-        ard, arguments = node["ard_num_dims"], {key: node["arguments"][key] for key in _KERNELS[kind]}
+    elif tag in _KERNELS:
+        kind, names = _KERNELS[tag]
+        ard, arguments = node["ard_num_dims"], {key: node["arguments"][key] for key in names}
         if ard is not None:
             if type(ard) is not int or not 1 <= ard <= num_features:
                 raise ValueError("a kernel has more length-scales than there are columns")
             common["ard_num_dims"] = ard
         if any(type(value) not in (int, float) or not 0 <= value <= 20 for value in arguments.values()):
             raise ValueError("a kernel has arguments out of range")
-        kernel = getattr(gpytorch.kernels, kind)(**arguments, **common)
+        kernel = kind(**arguments, **common)
     else:
         raise ValueError("a kernel is of an unknown type")
     kernel = kernel.double()
@@ -162,13 +181,12 @@ def _encode_constraint(constraint: Any) -> Node | None:
     # GPyTorch writes softplus as a module here and as a function there.
     is_softplus = type(used) is nn.Softplus and (used.beta, used.threshold) == (1.0, 20.0)
     names = ["softplus"] if is_softplus else [name for name, (known, _) in _TRANSFORMS.items() if used is known]
-    if type(constraint).__name__ not in _CONSTRAINTS or not names or constraint.lower_bound.numel() != 1:
+    tag = tag_of(constraint, {tag: kind for tag, (kind, _) in _CONSTRAINTS.items()})
+    if tag is None or not names or constraint.lower_bound.numel() != 1:
         raise UnsavableError("A kernel's constraint cannot be stored; Positive, GreaterThan, LessThan and Interval can.")
     bounds = {side: float(getattr(constraint, f"{side}_bound")) for side in ("lower", "upper")}
     # JSON has no infinity.
-    return {"type": type(constraint).__name__, "transform": names[0]} | {
-        side: bound if np.isfinite(bound) else None for side, bound in bounds.items()
-    }
+    return {"type": tag, "transform": names[0]} | {side: bound if np.isfinite(bound) else None for side, bound in bounds.items()}
 
 
 def _decode_constraint(node: Node | None) -> Any:
@@ -177,8 +195,8 @@ def _decode_constraint(node: Node | None) -> Any:
     if node["type"] not in _CONSTRAINTS:
         raise ValueError("a constraint is of an unknown type")
     transform, inverse = _TRANSFORMS[node["transform"]]
-    bounds = {"Positive": (), "GreaterThan": (0.0,), "LessThan": (0.0,), "Interval": (0.0, 1.0)}[node["type"]]
-    constraint = getattr(gpytorch.constraints, node["type"])(*bounds, transform=transform, inv_transform=inverse)
+    kind, bounds = _CONSTRAINTS[node["type"]]
+    constraint = kind(*bounds, transform=transform, inv_transform=inverse)
     for side, infinite in (("lower", -torch.inf), ("upper", torch.inf)):
         bound = infinite if node[side] is None else float(node[side])
         setattr(constraint, f"{side}_bound", torch.tensor(bound, dtype=torch.float64))

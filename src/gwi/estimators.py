@@ -390,7 +390,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         model, tensors = encode_model(self.model_)
         summary = encode_summary(self.summary_)
-        return document_of(self, one_target=self._one_target, summary=summary, model=model), tensors
+        return document_of(self, "regressor", one_target=self._one_target, summary=summary, model=model), tensors
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""

@@ -22,11 +22,11 @@ def like(values: Array, X: Any) -> Any:
     return torch.as_tensor(values, dtype=X.dtype if X.is_floating_point() else torch.float64, device=X.device)
 
 
-def document_of(estimator: Any, **parts: Any) -> dict[str, Any]:
-    """The document of a model file: an estimator's plain parameters, the names of its columns, and other parts."""
+def document_of(estimator: Any, tag: str, **parts: Any) -> dict[str, Any]:
+    """The document of a model file: its tag, the estimator's plain parameters, the names of its columns, and other parts."""
     names = getattr(estimator, "feature_names_in_", None)
     plain = {k: v for k, v in estimator.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
-    named = {"estimator": type(estimator).__name__, "feature_names": None if names is None else list(names)}
+    named = {"estimator": tag, "feature_names": None if names is None else list(names)}
     return {**named, "parameters": plain, **parts}
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gwi.classifiers import ClassifierLogits, PlainClassifier
-from gwi.codec import Node, Reader, UnsavableError, Writer
+from gwi.codec import Node, Reader, UnsavableError, Writer, tag_of
 from gwi.files import ModelFileError
 from gwi.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
 from gwi.networks import EnsembleMLP
@@ -18,9 +18,20 @@ from gwi.predictors import LinearPredictor, Predictor, plain_predictor
 from gwi.scaling import OriginalRowsMean, RescaledMean, Scales
 from gwi.trees import BoostedTrees, Forest
 
-_ACTIVATIONS = {kind.__name__: kind for kind in (nn.Tanh, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Identity)}
+# Tags in a file, never names of classes.
+_COMPOSED: dict[str, type[nn.Module]] = {"sum": SumMean, "weighted": ConvexMean, "per-target": JoinedMean}
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "sigmoid": nn.Sigmoid,
+    "identity": nn.Identity,
+}
 _PREDICTORS: dict[str, type[Predictor | PlainClassifier]] = {
-    kind.__name__: kind for kind in (BoostedTrees, Forest, LinearPredictor, PlainClassifier)
+    "boosted-trees": BoostedTrees,
+    "forest": Forest,
+    "linear": LinearPredictor,
+    "classifier": PlainClassifier,
 }
 
 
@@ -30,29 +41,31 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
     Raises:
         UnsavableError: naming a part that cannot be stored, and what works instead.
     """
-    if isinstance(mean, SumMean | ConvexMean | JoinedMean):
+    tag = tag_of(mean, _COMPOSED)
+    if tag is not None:
         parts: Node = {"means": [encode_mean(part, w, f"{name}.{i}") for i, part in enumerate(mean.means)]}
         weights = {"weights": w.put(f"{name}.weights", mean.weights)} if isinstance(mean, ConvexMean) else {}
-        return {"type": type(mean).__name__} | parts | weights
+        return {"type": tag} | parts | weights
     if isinstance(mean, OriginalRowsMean | RescaledMean):
         shape = {"shape": list(mean.shape)} if isinstance(mean, OriginalRowsMean) and mean.shape is not None else {}
-        return {"type": type(mean).__name__, "mean": encode_mean(mean.mean, w, name)} | shape
+        tag = "original-rows" if isinstance(mean, OriginalRowsMean) else "rescaled"
+        return {"type": tag, "mean": encode_mean(mean.mean, w, name)} | shape
     if isinstance(mean, ConstantMean):
-        return {"type": "ConstantMean", "values": w.put(f"{name}.values", mean.values)}
+        return {"type": "constant", "values": w.put(f"{name}.values", mean.values)}
     if isinstance(mean, FirstColumns):
-        return {"type": "FirstColumns"}
+        return {"type": "first-columns"}
     if isinstance(mean, KernelMean) and mean.prior_mean is None:
         return {
-            "type": "KernelMean",
+            "type": "kernel",
             "kernel": w.kernel(mean.prior_kernel),
             "inducing_points": w.put(f"{name}.inducing_points", mean.inducing_points),
             "whitened_coefficients": w.put(f"{name}.whitened_coefficients", mean.whitened_coefficients),
             "jitter": float(mean.jitter),
         }
     if isinstance(mean, ModuleMean) and mean.prior_mean is None:
-        return {"type": "ModuleMean", "module": encode_module(mean.module, w, name)}
+        return {"type": "network", "module": encode_module(mean.module, w, name)}
     if isinstance(mean, FixedMean):
-        return {"type": "FixedMean", "predictor": _encode_predictor(mean.predictor, w, name)}
+        return {"type": "predictor", "predictor": _encode_predictor(mean.predictor, w, name)}
     raise UnsavableError(f"A mean of type {type(mean).__name__} cannot be stored; those of the estimators can.")
 
 
@@ -61,30 +74,30 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
     if depth > 20:
         raise ValueError("means are nested too deeply")
     kind = node["type"]
-    if kind == "JoinedMean":
+    if kind == "per-target":
         if len(node["means"]) != len(r.scales.y_scale):
             raise ValueError("a mean joins other targets")
         return JoinedMean([decode_mean(part, r, depth + 1) for part in node["means"]])
-    if kind in ("SumMean", "ConvexMean"):
+    if kind in ("sum", "weighted"):
         parts = [decode_mean(part, r, depth + 1) for part in node["means"]]
-        return SumMean(parts) if kind == "SumMean" else ConvexMean(parts, r.get(node["weights"], 2))
-    if kind in ("OriginalRowsMean", "RescaledMean"):
+        return SumMean(parts) if kind == "sum" else ConvexMean(parts, r.get(node["weights"], 2))
+    if kind in ("original-rows", "rescaled"):
         inner = decode_mean(node["mean"], r, depth + 1)
-        if kind == "RescaledMean":
+        if kind == "rescaled":
             return RescaledMean(inner, r.scales)
         return OriginalRowsMean(inner, r.scales, None if "shape" not in node else decode_shape(node["shape"], r.scales))
-    if kind == "ConstantMean":
+    if kind == "constant":
         return ConstantMean(r.get(node["values"], 1))
-    if kind == "FirstColumns":
+    if kind == "first-columns":
         return FirstColumns(len(r.scales.y_scale))
-    if kind == "KernelMean":
+    if kind == "kernel":
         z, v = r.get(node["inducing_points"], 2), r.get(node["whitened_coefficients"], 2)
         if z.shape[1] != len(r.scales.x_scale) or v.shape != (len(r.scales.y_scale), len(z)):
             raise ValueError("a kernel mean has coefficients for other points")
         return KernelMean(r.kernels[node["kernel"]], z, v, jitter=float(node["jitter"]))
-    if kind == "ModuleMean":
+    if kind == "network":
         return ModuleMean(decode_module(node["module"], r))
-    if kind == "FixedMean":
+    if kind == "predictor":
         return FixedMean(_decode_predictor(node["predictor"], r))
     raise ValueError("a mean is of an unknown type")
 
@@ -104,7 +117,7 @@ def encode_module(module: nn.Module, w: Writer, name: str) -> Node:
             [w.put(f"{name}.weights.{i}", weight), w.put(f"{name}.biases.{i}", bias)]
             for i, (weight, bias) in enumerate(zip(module.weights, module.biases, strict=True))
         ]
-        return {"type": "EnsembleMLP", "layers": layers}
+        return {"type": "ensemble", "layers": layers}
     if type(module) is nn.Sequential and all(type(layer) in (nn.Linear, *_ACTIVATIONS.values()) for layer in module):
         described: list[Any] = []
         for i, layer in enumerate(module):
@@ -112,10 +125,10 @@ def encode_module(module: nn.Module, w: Writer, name: str) -> Node:
                 bias = None if layer.bias is None else w.put(f"{name}.{i}.bias", layer.bias)
                 described.append([w.put(f"{name}.{i}.weight", layer.weight), bias])
             else:
-                described.append(type(layer).__name__)
-        return {"type": "Sequential", "layers": described}
+                described.append(tag_of(layer, _ACTIVATIONS))
+        return {"type": "layers", "layers": described}
     state = {key: w.put(f"{name}.{key}", value) for key, value in module.state_dict().items()}
-    return {"type": "module", "name": type(module).__name__, "state": state}
+    return {"type": "state", "name": type(module).__name__, "state": state}
 
 
 def decode_module(node: Node, r: Reader) -> nn.Module:
@@ -125,13 +138,13 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
         ModelFileError: when it is one of the user's own and no instance that fits was passed.
     """
     kind = node["type"]
-    if kind == "EnsembleMLP":
+    if kind == "ensemble":
         layers = [(r.get(weight, 3, None), r.get(bias, 3, None)) for weight, bias in node["layers"]]
         network = EnsembleMLP(1, 1, num_members=1, hidden=(), generator=torch.Generator())
         network.weights = nn.ParameterList([nn.Parameter(weight) for weight, _ in layers])
         network.biases = nn.ParameterList([nn.Parameter(bias) for _, bias in layers])
         return network
-    if kind == "Sequential":
+    if kind == "layers":
         built: list[nn.Module] = []
         for layer in node["layers"]:
             if isinstance(layer, str):
@@ -145,7 +158,7 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
                 linear.bias = nn.Parameter(bias)
             built.append(linear)
         return nn.Sequential(*built)
-    if kind != "module":
+    if kind != "state":
         raise ValueError("a network is of an unknown type")
     if not r.modules:
         raise ModelFileError(
@@ -179,7 +192,7 @@ def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
             "state dict."
         )
     numbers = plain.arrays()
-    return {"type": type(plain).__name__, "arrays": {key: w.put(f"{name}.{key}", value) for key, value in numbers.items()}}
+    return {"type": tag_of(plain, _PREDICTORS), "arrays": {key: w.put(f"{name}.{key}", value) for key, value in numbers.items()}}
 
 
 def _plain(predictor: Any) -> Predictor | PlainClassifier | None:

@@ -48,10 +48,10 @@ def from_content(
     """As `load`, from the content of a file."""
     document, tensors = from_bytes(data, name)
     modules = [module] if isinstance(module, nn.Module) else list(module)
-    kinds: dict[str, type[GWIRegressor] | type[GWIClassifier]] = {"GWIRegressor": GWIRegressor, "GWIClassifier": GWIClassifier}
+    kinds: dict[str, type[GWIRegressor] | type[GWIClassifier]] = {"regressor": GWIRegressor, "classifier": GWIClassifier}
     kind = kinds.get(str(document.get("estimator")))
     if kind is None:
-        raise ModelFileError(f"{name} holds another kind of estimator than {' or '.join(kinds)}; upgrade gwi to open it.")
+        raise ModelFileError(f"{name} holds another kind of estimator than a regressor or a classifier; upgrade gwi to open it.")
     content, summary = _part(document, "model", dict, name), _part(document, "summary", dict, name)
     parameters = _part(document, "parameters", dict, name)
     known = kind().get_params(deep=False)

@@ -182,6 +182,15 @@ def _network_arrays(num_layers: int) -> dict[str, tuple[DTypeLike, int]]:
 Scores = TreeScores | Forest | LinearPredictor | Network
 
 
+# Tags in a file, never names of classes.
+_TAGS: dict[str, type[Scores]] = {"boosting": TreeScores, "forest": Forest, "linear": LinearPredictor, "network": Network}
+
+
+def score_tag(scores: Scores) -> str:
+    """The tag under which scores of this type are stored."""
+    return next(tag for tag, kind in _TAGS.items() if type(scores) is kind)
+
+
 def score_arrays(scores: Scores) -> dict[str, Array]:
     """What `read_scores` takes.
 
@@ -198,15 +207,8 @@ def read_scores(kind: str, arrays: Arrays) -> Scores:
     Raises:
         ValueError: when the type is unknown, or the arrays describe none of it.
     """
-    if kind == "LinearPredictor":
-        return LinearPredictor.from_arrays(checked(arrays, _LINEAR_ARRAYS))
-    known: dict[str, Callable[[Arrays], Scores]] = {
-        "TreeScores": TreeScores.from_arrays,
-        "Forest": Forest.from_arrays,
-        "Network": Network.from_arrays,
-    }
-    _require(kind in known, f"one of {', '.join(known)}, LinearPredictor", repr(kind))
-    return known[kind](arrays)
+    _require(kind in _TAGS, f"one of {', '.join(_TAGS)}", repr(kind))
+    return _TAGS[kind].from_arrays(checked(arrays, _LINEAR_ARRAYS) if kind == "linear" else arrays)
 
 
 def probabilities(scores: NDArray[np.float64], link: Link) -> NDArray[np.float64]:
