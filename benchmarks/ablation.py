@@ -20,12 +20,12 @@ import torch
 
 from benchmarks.records import append, read
 from gwi import GWIRegressor
+from gwi._typing import Array
 from gwi.calibration import NoiseName, choose_noise
 from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
 from gwi.fitting import Learned, assemble
 from gwi.metrics import Law
 from gwi.noise import noise_features
-from gwi.scaling import Array
 from gwi.tails import DEGREES, choose_tails, log_density, quantile
 
 COVARIANCES: dict[str, dict[str, Any]] = {

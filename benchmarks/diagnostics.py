@@ -23,9 +23,9 @@ from sklearn.neural_network import MLPRegressor
 
 from benchmarks import records
 from gwi import GWIRegressor, GWIWarning, default_kernel, diagnose
+from gwi._typing import Array
 from gwi.datasets import UCIName, gap_splits, load_uci, standard_splits
 from gwi.findings import Severity
-from gwi.scaling import Array
 
 NAME = "diagnostics"
 FAULT = "fault"

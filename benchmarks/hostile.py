@@ -20,7 +20,8 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from benchmarks.hostile_cases import HostileCase, hostile_cases
-from gwi.linalg import NotPositiveDefiniteError, cholesky
+from gwi.exceptions import NotPositiveDefiniteError
+from gwi.linalg import cholesky
 from gwi.measures import kernel_matrix
 
 RESULTS = Path(__file__).parent / "results"

@@ -34,7 +34,8 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from benchmarks import records
 from gwi import GWIRegressor
-from gwi.files import ModelFileError, from_bytes
+from gwi.exceptions import ModelFileError
+from gwi.files import from_bytes
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("fit", "cluster")

@@ -34,7 +34,7 @@ torch.set_num_threads(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     # Here and not in pyproject.toml: pytest would import the warning's module before the hook above is in place.
-    config.addinivalue_line("filterwarnings", "error::gwi.linalg.JitterWarning")
+    config.addinivalue_line("filterwarnings", "error::gwi.exceptions.JitterWarning")
 
 
 @pytest.hookimpl(tryfirst=True)

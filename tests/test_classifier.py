@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import gwi
 from class_data import NAMES, split_classes, three_classes
 from gwi import GWIClassifier, logits, mlp
-from gwi.codec import UnsavableError
+from gwi.exceptions import UnsavableError
 
 pytestmark = pytest.mark.unchecked
 

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi.columns import Columns
-from gwi.tables import UserError, read_table
+from gwi.exceptions import UserError
+from gwi.tables import read_table
 
 
 def table_of(folder, text, name="data.csv"):

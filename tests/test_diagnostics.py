@@ -52,7 +52,7 @@ def value_of(diagnosis, kind):
     return dict(diagnosis.measures)[kind]
 
 
-@pytest.mark.filterwarnings("ignore::gwi.findings.GWIWarning", "ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::gwi.exceptions.GWIWarning", "ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.kind], ids=lambda fault: fault.name)
 def test_each_seeded_fault_is_named_with_its_severity(fault):
     diagnosis = diagnose(*fault.build())

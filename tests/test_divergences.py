@@ -17,9 +17,9 @@ from gwi.divergences import (
     wasserstein_squared,
     wasserstein_squared_two_sample,
 )
+from gwi.exceptions import NotPositiveDefiniteError
 from gwi.kernels import ShrunkenKernel, SparsePosteriorKernel, default_kernel
 from gwi.likelihoods import GaussianLikelihood
-from gwi.linalg import NotPositiveDefiniteError
 from gwi.means import FixedMean, KernelMean, ModuleMean
 from gwi.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.objectives import generalized_loss

@@ -12,8 +12,9 @@ import torch
 from benchmarks.hostile_cases import KERNELS, LAYOUTS, NUM_POINTS, OUTPUTSCALES, SCALES, hostile_cases
 
 from gwi.divergences import wasserstein_squared
+from gwi.exceptions import NotPositiveDefiniteError
 from gwi.kernels import SparsePosteriorKernel
-from gwi.linalg import NotPositiveDefiniteError, cholesky
+from gwi.linalg import cholesky
 from gwi.measures import GaussianMeasure, kernel_matrix
 from gwi.objectives import log_marginal_likelihood
 
@@ -137,7 +138,7 @@ def test_the_distance_is_in_range_and_has_finite_gradients_in_hyperparameters_an
 
 @torch.no_grad()
 # A jitter of 1e-3 and more is a fact of life in float32; the warning says so, and is not a failure.
-@pytest.mark.filterwarnings("ignore::gwi.linalg.JitterWarning")
+@pytest.mark.filterwarnings("ignore::gwi.exceptions.JitterWarning")
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_float32_gives_a_finite_number_or_the_typed_error(kernel, thorough):
     quantities = (

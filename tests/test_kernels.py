@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import reference
+from gwi.exceptions import NotPositiveDefiniteError
 from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel, residual_variance
-from gwi.linalg import NotPositiveDefiniteError
 from gwi.measures import GaussianMeasure, kernel_factor, kernel_matrix, kernel_variance
 
 F64 = torch.float64

@@ -8,8 +8,8 @@ import pytest
 from benchmarks import hosts
 
 from gwi import launching
+from gwi.exceptions import UserError
 from gwi.launching import torchrun_arguments
-from gwi.tables import UserError
 
 
 def test_the_launcher_passes_options_on_and_says_what_it_needs():

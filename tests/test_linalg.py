@@ -8,9 +8,8 @@ import pytest
 import scipy.linalg
 import torch
 
+from gwi.exceptions import JitterWarning, NotPositiveDefiniteError
 from gwi.linalg import (
-    JitterWarning,
-    NotPositiveDefiniteError,
     bures_fidelity,
     cholesky,
     cholesky_solve,
@@ -157,7 +156,7 @@ def test_a_matrix_of_integers_is_a_type_error_that_names_the_remedy():
         cholesky(torch.eye(2, dtype=torch.float16))
 
 
-@pytest.mark.filterwarnings("always::gwi.linalg.JitterWarning")
+@pytest.mark.filterwarnings("always::gwi.exceptions.JitterWarning")
 @pytest.mark.parametrize(("dtype", "quiet", "loud"), [(torch.float64, 1e-10, 1e-7), (torch.float32, 1e-5, 5e-3)])
 def test_a_jitter_that_shows_in_results_warns_and_a_small_one_does_not(dtype, quiet, loud):
     with warnings.catch_warnings():
@@ -167,7 +166,7 @@ def test_a_jitter_that_shows_in_results_warns_and_a_small_one_does_not(dtype, qu
         cholesky(torch.diag(torch.tensor([1.0, 1.0, -loud], dtype=dtype)), name="k(Z, Z)")
 
 
-@pytest.mark.filterwarnings("error::gwi.linalg.JitterWarning")
+@pytest.mark.filterwarnings("error::gwi.exceptions.JitterWarning")
 def test_a_jitter_that_was_asked_for_does_not_warn(generator):
     assert cholesky(random_covariance(5, generator), jitter=1e-4).jitter.item() == 1e-4
 

@@ -9,8 +9,8 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 
 import reference
+from gwi.exceptions import NotPositiveDefiniteError
 from gwi.kernels import SparsePosteriorKernel, default_kernel
-from gwi.linalg import NotPositiveDefiniteError
 from gwi.means import FixedMean, ModuleMean
 from gwi.measures import GaussianMeasure, kernel_factor, kernel_matrix, kernel_variance
 

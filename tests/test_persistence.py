@@ -17,7 +17,7 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from gwi import GWIRegressor, ModelFileError, load, mlp
-from gwi.codec import UnsavableError
+from gwi.exceptions import UnsavableError
 from gwi.files import from_bytes, to_bytes
 from gwi.persistence import from_content
 

@@ -9,10 +9,11 @@ import torch
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+from gwi.exceptions import NotPositiveDefiniteError
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import default_kernel
 from gwi.lbfgs import minimize_lbfgs
-from gwi.linalg import NotPositiveDefiniteError, cholesky
+from gwi.linalg import cholesky
 from gwi.measures import kernel_matrix
 from gwi.objectives import collapsed_bound, log_marginal_likelihood
 from gwi.prior import fit_prior

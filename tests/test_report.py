@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi import cli
+from gwi._progress import silent
 from gwi.examination import class_checks, examine, heard_columns, sampled
-from gwi.progress import silent
 from gwi.report import _input_cell
 from gwi.report_charts import verdict
 from gwi.svg import Axis, percent, round_numbers, shown

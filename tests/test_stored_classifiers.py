@@ -22,9 +22,9 @@ from classifier_cases import (
     there_and_back,
 )
 from gwi.classifiers import ClassifierLogits, PlainClassifier, plain_classifier
-from gwi.codec import UnsavableError
 from gwi.encoding import decode_model, encode_model
-from gwi.files import ModelFileError, from_bytes, to_bytes
+from gwi.exceptions import ModelFileError, UnsavableError
+from gwi.files import from_bytes, to_bytes
 from gwi.kernels import SparsePosteriorKernel, default_kernel
 from gwi.means import FixedMean
 from gwi.measures import GaussianMeasure

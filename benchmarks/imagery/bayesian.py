@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from benchmarks.imagery.interface import NUM_DRAWS, Fitted, Method, Prediction, Problem, mixed, softmax
 from benchmarks.imagery.training import in_batches, train, trained
+from gwi._typing import Array
 from gwi.classification_metrics import score_classes
-from gwi.scaling import Array
 
 DROPOUT = 0.2
 # Mean-field inference: the weight of the KL divergence, where it starts, and how it is trained.

@@ -17,7 +17,7 @@ from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem
 from benchmarks.imagery.networks import build
 from benchmarks.imagery.posthoc import other_members
 from benchmarks.imagery.training import augmented_loader, mirror, num_gradient_steps
-from gwi.scaling import Array
+from gwi._typing import Array
 
 NUM_NAIVE = 32
 # N_B and the epochs of the paper's protocol, and how often it may see as many images as the shared network: as the ensembles do.

@@ -16,7 +16,7 @@ from benchmarks.imagery.data import OutlierName
 from benchmarks.imagery.store import outlier_column
 from benchmarks.uci.pictures import FONT, OTHER, OURS, OUTSIDE, grid_of_panels, label_lines
 from benchmarks.uci.statistics import Comparison
-from gwi.scaling import Array
+from gwi._typing import Array
 
 Row = Mapping[str, Any]
 # Bins with fewer images than this share say little of the calibration.

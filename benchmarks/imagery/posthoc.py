@@ -18,7 +18,7 @@ import gwi
 from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem, mixed, softmax
 from benchmarks.imagery.networks import SmallCNN
 from benchmarks.imagery.training import Trained, in_batches, mirror, trained
-from gwi.scaling import Array
+from gwi._typing import Array
 
 NUM_MEMBERS = 5
 # Training images for each neighbour: Sun et al. (2022) take k = 50 of CIFAR-10's 50,000; here it is 50 of 55,000.

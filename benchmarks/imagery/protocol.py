@@ -21,8 +21,8 @@ from benchmarks.imagery.methods import METHODS, PAPER
 from benchmarks.imagery.store import Key, outlier_column
 from benchmarks.imagery.training import RECIPES, Recipe, Trained, in_batches, trained
 from benchmarks.machine import peak_megabytes, reset_peak, versions
+from gwi._typing import Array
 from gwi.classification_metrics import NUM_BINS, entropy, score_classes, score_ood
-from gwi.scaling import Array
 
 NUM_SEEDS = 2
 NUM_PAPER_SEEDS = 1

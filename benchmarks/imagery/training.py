@@ -18,8 +18,9 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 from benchmarks.imagery.data import QUICK_SIZES, Data, DatasetName
 from benchmarks.imagery.networks import ARCHITECTURES, Architecture, SmallCNN, build
 from benchmarks.records import RESULTS
+from gwi._files import write_atomically
 from gwi.downloads import cache_file, recall
-from gwi.files import from_bytes, to_bytes, write_atomically
+from gwi.files import from_bytes, to_bytes
 
 # The shared networks of the records: with them post-hoc rows are made again on any machine, to the last digits.
 KEPT = RESULTS / "networks"

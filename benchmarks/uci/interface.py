@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._typing import Array
 from gwi.metrics import Law
-from gwi.scaling import Array
 
 # Indices of rows.
 Rows = NDArray[np.signedinteger[Any]]

@@ -15,10 +15,10 @@ from benchmarks.ablation import without_covariance
 from benchmarks.uci import networks, peers
 from benchmarks.uci.interface import Budget, Fitted, Method
 from gwi import GWIRegressor
+from gwi._typing import Array
 from gwi.fitting import assemble
 from gwi.metrics import Law
 from gwi.model import RegressionModel
-from gwi.scaling import Array
 
 
 def law_of(model: RegressionModel, x: Array) -> Law:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.uci.interface import Budget, Fitted, Rows, hold_out, standardised
-from gwi.scaling import Array
+from gwi._typing import Array
 
 LARGE = 20_000
 NUM_DRAWS = 100

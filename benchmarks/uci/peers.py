@@ -20,8 +20,8 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
 from benchmarks.uci.interface import Budget, Fitted, hold_out, standardised
+from gwi._typing import Array
 from gwi.metrics import Law
-from gwi.scaling import Array
 
 
 def exact_gp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:

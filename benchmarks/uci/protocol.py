@@ -15,9 +15,9 @@ from benchmarks.machine import peak_megabytes, reset_peak, versions
 from benchmarks.uci.interface import Budget
 from benchmarks.uci.methods import METHODS, YIELDS, fit
 from benchmarks.uci.store import Key
+from gwi._typing import Array
 from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
 from gwi.metrics import score
-from gwi.scaling import Array
 
 SETS: tuple[UCIName, ...] = get_args(UCIName)
 SMALL: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._typing import Array
 from gwi.chunks import CHUNK_SIZE, Chunk
 from gwi.descriptions import described
-from gwi.scaling import Array
 from gwi.schemas import joint_schema
 
 # The most bytes at the end of a file that are looked at to tell it from others.

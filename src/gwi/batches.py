@@ -13,7 +13,7 @@ from sklearn.utils import column_or_1d
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from gwi.interop import as_array
+from gwi._validation import as_array
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from gwi.scaling import Array
-from gwi.tables import Table, UserError
+from gwi._typing import Array
+from gwi.exceptions import UserError
+from gwi.tables import Table
 
 # Cells that mean there is no value, besides empty ones.
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "NULL", "null", "None", "?")

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 
-from gwi.scaling import Array
+from gwi._typing import Array
 
 # Rows read at a time.
 CHUNK_SIZE = 1 << 15

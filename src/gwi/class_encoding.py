@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi.class_model import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows, UsualScores
-from gwi.codec import Node, Reader, UnsavableError, Writer, encode_kernel
+from gwi.codec import Node, Reader, Writer, encode_kernel
 from gwi.encoding import SCALES, decode_posterior_kernel, decode_scales, encode_posterior_kernel
+from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.features import NetworkFeatures
-from gwi.files import ModelFileError
 from gwi.mean_encoding import decode_mean, decode_module, decode_shape, encode_mean, encode_module
 from gwi.measures import GaussianMeasure
 from gwi.scaling import Scales

@@ -12,11 +12,12 @@ from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gwi._typing import Array
 from gwi.features import NetworkFeatures
 from gwi.likelihoods import RobustMaxLikelihood
 from gwi.measures import GaussianMeasure, kernel_variance
 from gwi.prepared import PreparedPosterior
-from gwi.scaling import Array, Scales
+from gwi.scaling import Scales
 from gwi.softmax import softmax_moments
 
 # Rows held at a time.

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from torch import Tensor
 
+from gwi._typing import Array
 from gwi.likelihoods import RobustMaxLikelihood
-from gwi.scaling import Array
 from gwi.softmax import softmax_moments
 
 TemperingName = Literal["auto", "per-class"]

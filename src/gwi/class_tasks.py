@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from gwi._progress import Report
+from gwi._typing import Array
 from gwi.batches import Batches, Reservoir
 from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
 from gwi.chunks import RowSource
@@ -29,8 +31,7 @@ from gwi.learners import Task, Trained
 from gwi.logits import indicators, plan_logits, require_outputs, standardised_indicators
 from gwi.means import FirstColumns, ModuleMean
 from gwi.prior import PriorFit
-from gwi.progress import Report
-from gwi.scaling import Array, OriginalRowsMean, Scales
+from gwi.scaling import OriginalRowsMean, Scales
 from gwi.stream_tasks import stream_task
 
 NUM_FOLDS = 5

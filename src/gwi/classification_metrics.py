@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from gwi.scaling import Array
+from gwi._typing import Array
 
 # Bins of the confidence behind the calibration error: the number in common use since Guo et al. (2017).
 NUM_BINS = 15

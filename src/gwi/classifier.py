@@ -20,6 +20,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import nn
 from torch.utils.data import DataLoader
 
+from gwi._files import write_atomically
+from gwi._progress import Report, progress
+from gwi._typing import Array
+from gwi._validation import as_array, document_of, floating_dtype, like, listed, require_choice
 from gwi.batches import Batches, checked_shapes, indices, labels_and_shape, pair_of
 from gwi.calibration import CovarianceName
 from gwi.chunks import RowSource
@@ -30,13 +34,11 @@ from gwi.class_model import ClassDecomposition, ClassSummary
 from gwi.class_scales import TemperingName, checked_tempering
 from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits, wants_features
 from gwi.classification_metrics import entropy
-from gwi.files import to_bytes, write_atomically
+from gwi.files import to_bytes
 from gwi.inducing import Method
-from gwi.interop import as_array, document_of, floating_dtype, like, listed, require_choice
 from gwi.measures import GaussianMeasure
-from gwi.progress import Report, progress
 from gwi.ranks import Ranks
-from gwi.scaling import MERGED_ROWS, Array, merge_equal_rows
+from gwi.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.sources import as_source, is_source
 from gwi.stream_tasks import in_memory, validation_arrays
 

@@ -35,8 +35,8 @@ from gwi.console import (
     print_json,
     show,
 )
+from gwi.exceptions import UserError
 from gwi.launching import PARTNER_TIME, is_given_up, is_launched
-from gwi.tables import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -227,8 +227,8 @@ def predict(
     to_stream = str(output) == "-"
     if not to_stream:
         check_output(output, force, model, data)
+    from gwi._progress import progress
     from gwi.outputs import Writer, kept_names
-    from gwi.progress import progress
     from gwi.tables import open_table, read_parts
     from gwi.tool import load_tool, predictions
 
@@ -260,7 +260,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a model on a table that has the target."""
-    from gwi.progress import progress
+    from gwi._progress import progress
     from gwi.tables import open_table, read_parts
     from gwi.tool import all_scores, judge, load_tool
 
@@ -290,9 +290,9 @@ def report(
 ) -> None:
     """Write one HTML page on how a model does on a table that has the target."""
     check_output(output, force, model, data)
+    from gwi._files import write_atomically
+    from gwi._progress import progress
     from gwi.examination import examine
-    from gwi.files import write_atomically
-    from gwi.progress import progress
     from gwi.report import report_page
     from gwi.tables import open_table
     from gwi.tool import load_tool
@@ -326,10 +326,10 @@ def compare(
     check_max_time(max_time)
     if output is not None:
         check_output(output, force, data)
+    from gwi._files import write_atomically
+    from gwi._progress import progress
     from gwi.comparison import compare as compare_methods
     from gwi.comparison_page import check_kind, content, print_comparison
-    from gwi.files import write_atomically
-    from gwi.progress import progress
     from gwi.tables import read_table
     from gwi.tool import TaskName, guess_task, target_of
 

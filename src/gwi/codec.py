@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import Tensor, nn
 
+from gwi.exceptions import UnsavableError
 from gwi.scaling import Scales
 
 Node = dict[str, Any]
@@ -48,10 +49,6 @@ _TRANSFORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "exp": (torch.exp, torch.log),
     "sigmoid": (torch.sigmoid, inv_sigmoid),
 }
-
-
-class UnsavableError(TypeError):
-    """A part of the model that cannot be written without running code when it is read."""
 
 
 def tag_of(value: Any, tags: Mapping[str, type]) -> str | None:

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
+from gwi._typing import Array
 from gwi.cells import (
     ISO_DATE,
     MARKED_NUMBER,
@@ -34,8 +35,8 @@ from gwi.cells import (
     share_of,
     texts,
 )
-from gwi.scaling import Array
-from gwi.tables import Table, UserError
+from gwi.exceptions import UserError
+from gwi.tables import Table
 
 # Text with up to so many values gets one column a value.
 MOST_CATEGORIES = 20

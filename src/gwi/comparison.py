@@ -19,13 +19,14 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from gwi._typing import Array
 from gwi.classification_metrics import score_classes
 from gwi.classifier import GWIClassifier
 from gwi.columns import Columns
 from gwi.estimators import GWIRegressor
+from gwi.exceptions import UserError
 from gwi.metrics import Law, score
-from gwi.scaling import Array
-from gwi.tables import Table, UserError
+from gwi.tables import Table
 from gwi.tool import FEWEST_ROWS, TaskName
 
 OURS = "gwi"

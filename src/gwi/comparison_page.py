@@ -20,8 +20,8 @@ from rich.text import Text
 
 from gwi.comparison import JUDGED, NOMINAL, Compared, Comparison, label
 from gwi.drawing import CHANCE, DATA, MEAN
+from gwi.exceptions import UserError
 from gwi.svg import shown
-from gwi.tables import UserError
 
 KINDS = (".png", ".svg", ".html")
 # Inches of one metric.

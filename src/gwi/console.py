@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gwi.exceptions import UserError
 from gwi.launching import give_up, is_launched
-from gwi.tables import UserError
 
 ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
 DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]
@@ -46,14 +46,13 @@ def failed(sentence: str, code: int) -> int:
 @contextmanager
 def noted_warnings(quiet: bool) -> Iterator[None]:
     """Our own warnings as notes at the end, those of snapshots at once; others, of libraries, are not for users."""
-    from gwi.findings import GWIWarning
-    from gwi.snapshots import SnapshotWarning
+    from gwi.exceptions import CheckpointWarning, GWIWarning
 
     caught: dict[str, None] = {}
 
     def keep(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
         # A long fit whose snapshots fail should say so while there is time to make room for them.
-        if issubclass(category, SnapshotWarning):
+        if issubclass(category, CheckpointWarning):
             note(str(message), quiet)
         else:
             caught.setdefault(str(message))
@@ -61,7 +60,7 @@ def noted_warnings(quiet: bool) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GWIWarning)
-        warnings.simplefilter("always", SnapshotWarning)
+        warnings.simplefilter("always", CheckpointWarning)
         warnings.showwarning = keep
         yield
     for text in caught:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from gwi.scaling import Array
+from gwi._typing import Array
 
 # Prior variances of a correction, in squared logits.
 VARIANCES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.stats import betabinom, binomtest
 from torch import Tensor
 
+from gwi._typing import Array
+from gwi._validation import as_array
 from gwi.estimators import GWIRegressor
 from gwi.findings import Check, Finding, found, graded, training_checks
-from gwi.interop import as_array
-from gwi.scaling import Array
 
 # The kernel is confident where less than half of its prior variance is left.
 CONFIDENT = 0.5

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi.files import write_atomically
+from gwi._files import write_atomically
 
 T = TypeVar("T")
 

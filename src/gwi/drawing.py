@@ -11,9 +11,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gwi._typing import Array
 from gwi.estimators import GWIRegressor
 from gwi.model import RegressionModel
-from gwi.scaling import Array
 
 # Okabe and Ito's colours.
 MEAN, DATA, INDUCING, ALARM = "#000000", "#0072B2", "#009E73", "#D55E00"

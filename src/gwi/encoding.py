@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gwi.codec import Node, Reader, Writer, decode_kernel, encode_kernel
-from gwi.files import ModelFileError
+from gwi.exceptions import ModelFileError
 from gwi.kernels import SparsePosteriorKernel
 from gwi.mean_encoding import decode_mean, encode_mean
 from gwi.measures import GaussianMeasure

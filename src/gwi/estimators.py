@@ -21,23 +21,26 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from gwi._files import write_atomically
+from gwi._progress import progress
+from gwi._typing import Array
+from gwi._validation import as_array, document_of, floating_dtype, like
 from gwi.calibration import CovarianceChoice, NoiseName, row_kernel
 from gwi.chunks import RowSource
 from gwi.encoding import encode_model, encode_summary
-from gwi.files import to_bytes, write_atomically
-from gwi.findings import GWIWarning, severe_messages
+from gwi.exceptions import GWIWarning
+from gwi.files import to_bytes
+from gwi.findings import severe_messages
 from gwi.fitting import KernelFitName, Learned, TailsName, assemble, extended, learn_means
 from gwi.inducing import Method
-from gwi.interop import as_array, document_of, floating_dtype, like
 from gwi.learners import Task
 from gwi.measures import GaussianMeasure
 from gwi.model import Decomposition, differentiable
 from gwi.paper import Kind
 from gwi.presets import paper_preset
-from gwi.progress import progress
 from gwi.ranks import Ranks
 from gwi.regression_tasks import array_task, checked_validation, chosen_means, given_points, require_options
-from gwi.scaling import MERGED_ROWS, Array, merge_equal_rows
+from gwi.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.sources import as_source, is_source
 from gwi.stream_tasks import in_memory, stream_task, validation_arrays
 from gwi.tempering import conformal_quantile

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from gwi._typing import Array
 from gwi.class_model import StandardRows
 from gwi.classification_metrics import entropy
 from gwi.classifier import GWIClassifier
@@ -20,7 +21,6 @@ from gwi.diagnostics import diagnose, far_from_training
 from gwi.estimators import GWIRegressor
 from gwi.findings import Check, Finding, found, graded
 from gwi.metrics import Law
-from gwi.scaling import Array
 from gwi.tables import Source, Table, read_parts
 from gwi.tool import Judged, Tool, all_scores, judge, target_of
 

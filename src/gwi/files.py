@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,13 +18,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from gwi.exceptions import ModelFileError
+
 FORMAT = "gwi"
 VERSION = 1
 _BLANK = "0" * 64
-
-
-class ModelFileError(ValueError):
-    """A file that is no model file, or is damaged, or is of a later version."""
 
 
 def to_bytes(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
@@ -66,25 +61,6 @@ def from_bytes(data: bytes, name: str = "The file") -> tuple[dict[str, Any], dic
     if not isinstance(document, dict) or not all(_is_sound(value) for value in tensors.values()):
         raise ModelFileError(f"{name} has the right checksum but holds values that no model has, such as NaN.")
     return document, tensors
-
-
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write all of it or nothing: into a new file beside, which then takes the name."""
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; give the name of a file in it, for example {target / 'model.gwi'}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"The folder {target.parent} does not exist; create it first.")
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
-    return target
 
 
 def _metadata(data: bytes) -> dict[str, str] | None:

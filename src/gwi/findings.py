@@ -17,10 +17,10 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
+from gwi._typing import Array
 from gwi.measures import kernel_matrix, kernel_variance
 from gwi.model import RegressionModel
 from gwi.noise import noise_features
-from gwi.scaling import Array
 
 Severity = Literal["note", "warning", "severe"]
 
@@ -32,10 +32,6 @@ FEW_ROWS = 20
 NO_NOISE, ROUNDING = 1e-8, 1e-12
 # A share of the interval between two finite bounds, or of a bound that is alone: as near as this is at the bound.
 AT_BOUND = 0.01
-
-
-class GWIWarning(UserWarning):
-    """A fit has a fault that makes its uncertainty worthless, and training rows alone show it."""
 
 
 @dataclass(frozen=True)

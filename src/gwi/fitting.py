@@ -16,6 +16,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
+from gwi._progress import silent
 from gwi.calibration import CovarianceChoice, NoiseName, calibrate, choose_prior, decided_covariance, prior_for
 from gwi.inducing import Method
 from gwi.kernels import SparsePosteriorKernel
@@ -26,7 +27,6 @@ from gwi.model import Member, RegressionModel, Summary
 from gwi.noise import noise_features
 from gwi.pending import run_pending
 from gwi.prior import PriorFit
-from gwi.progress import silent
 from gwi.selection import cross_fitted_weights, learn, name_of, stack
 from gwi.tails import DEGREES, STACK_OPTIMISM, choose_tails, log_density, match_coverage
 

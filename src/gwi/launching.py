@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gwi.tables import UserError
+from gwi.exceptions import UserError
 
 COMMANDS = ("fit",)
 # The variable with the path of a file that is there once a process has found a mistake of the user's.

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from gwi.linalg import JitterWarning, NotPositiveDefiniteError
+from gwi.exceptions import JitterWarning, NotPositiveDefiniteError
 
 Point = NDArray[np.float64]
 

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gwi._progress import Report, silent
 from gwi.kernels import residual_variance, whitened_features
 from gwi.linalg import cholesky, solve_lower
 from gwi.means import KernelMean, ModuleMean, titsias_coefficients
@@ -26,7 +27,6 @@ from gwi.measures import kernel_matrix
 from gwi.networks import EnsembleMLP, train_ensemble
 from gwi.parallel_training import train_on_stream
 from gwi.prior import PriorFit
-from gwi.progress import Report, silent
 from gwi.scaling import Scales
 from gwi.streams import Rule, Stream
 from gwi.sums import RowSums, combined, row_sums

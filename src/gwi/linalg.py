@@ -15,13 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-
-class NotPositiveDefiniteError(ArithmeticError):
-    """A matrix that should be positive definite is not, and no tolerable jitter makes it so."""
-
-
-class JitterWarning(UserWarning):
-    """A factorisation succeeded only with a jitter large enough to show in results."""
+from gwi.exceptions import JitterWarning, NotPositiveDefiniteError
 
 
 @dataclass(frozen=True)

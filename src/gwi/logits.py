@@ -20,11 +20,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from gwi._typing import Array
 from gwi.learners import Task, Trained, frozen_learner, kernel_means, module_learner, network_learner
 from gwi.means import ConstantMean, FixedMean, KernelMean, ModuleMean, SumMean, titsias_coefficients
 from gwi.pending import Pending, estimator_learner, plain_mean
 from gwi.prior import PriorFit
-from gwi.scaling import Array, OriginalRowsMean
+from gwi.scaling import OriginalRowsMean
 from gwi.selection import LARGE, MANY_ROWS, name_of
 from gwi.sums import row_sums
 

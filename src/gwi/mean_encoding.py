@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gwi.classifiers import ClassifierLogits, PlainClassifier
-from gwi.codec import Node, Reader, UnsavableError, Writer, tag_of
-from gwi.files import ModelFileError
+from gwi.codec import Node, Reader, Writer, tag_of
+from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
 from gwi.networks import EnsembleMLP
 from gwi.predictors import LinearPredictor, Predictor, plain_predictor

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.special import betaln, logsumexp, ndtr
 from scipy.stats import t
 
-from gwi.scaling import Array
+from gwi._typing import Array
 from gwi.tails import cumulative, log_density, quantile
 
 # Halvings of the bracket of a mixture's quantile: to 12 digits of the components' spread.

@@ -13,11 +13,12 @@ from jaxtyping import Float
 from scipy.stats import norm
 from torch import Tensor
 
+from gwi._typing import Array
 from gwi.means import FixedMean
 from gwi.measures import GaussianMeasure, kernel_variance
 from gwi.noise import LogLinearNoise, noise_features
 from gwi.prepared import PreparedPosterior
-from gwi.scaling import Array, Scales
+from gwi.scaling import Scales
 from gwi.tails import log_density, quantile
 
 # Rows held at a time: with a thousand inducing points a chunk takes 32 MB a matrix.

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gwi.tables import Table, UserError
+from gwi.exceptions import UserError
+from gwi.tables import Table
 
 # What makes a spreadsheet take a cell for a formula; a number may begin so.
 _FORMULA, _NUMBER = re.compile(r"[=+\-−@\t\r]"), re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")

@@ -16,7 +16,8 @@ from gwi.class_encoding import decode_class_summary, decode_classes
 from gwi.classifier import GWIClassifier
 from gwi.encoding import decode_model, decode_summary
 from gwi.estimators import GWIRegressor
-from gwi.files import ModelFileError, from_bytes
+from gwi.exceptions import ModelFileError
+from gwi.files import from_bytes
 
 
 def load(

@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.stats import binom, t
 from torch import Tensor
 
+from gwi._typing import Array
 from gwi.classification_metrics import NUM_BINS
 from gwi.drawing import (
     ALARM,
@@ -46,7 +47,6 @@ from gwi.drawing import (
 )
 from gwi.measures import kernel_factor
 from gwi.model import RegressionModel
-from gwi.scaling import Array
 from gwi.tails import cumulative, quantile
 from gwi.tempering import conformal_quantile
 

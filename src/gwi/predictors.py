@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import linear_model
 
-from gwi.scaling import Array
+from gwi._typing import Array
 from gwi.trees import Trees, plain_trees
 
 _LINEAR = tuple(

@@ -19,13 +19,12 @@ from gwi.divergences import (
     wasserstein_squared_two_sample,
 )
 from gwi.estimators import GWIRegressor
+from gwi.exceptions import GWIWarning, JitterWarning, ModelFileError, NotPositiveDefiniteError
 from gwi.features import NetworkFeatures
-from gwi.files import ModelFileError
-from gwi.findings import Finding, GWIWarning
+from gwi.findings import Finding
 from gwi.inducing import choose_inducing_points
 from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
 from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood
-from gwi.linalg import JitterWarning, NotPositiveDefiniteError
 from gwi.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
 from gwi.measures import GaussianMeasure
 from gwi.networks import mlp

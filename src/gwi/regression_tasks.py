@@ -15,13 +15,14 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from gwi._progress import Report
+from gwi._typing import Array
+from gwi._validation import as_array, listed, require_choice
 from gwi.calibration import CovarianceChoice, NoiseName
 from gwi.fitting import KernelFitName, TailsName
 from gwi.inducing import Method
-from gwi.interop import as_array, listed, require_choice
 from gwi.learners import Task
-from gwi.progress import Report
-from gwi.scaling import Array, Scales
+from gwi.scaling import Scales
 from gwi.selection import plan
 
 NUM_FOLDS = 5

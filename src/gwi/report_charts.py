@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import binom
 
+from gwi._typing import Array
 from gwi.classification_metrics import NUM_BINS
 from gwi.examination import Examined
-from gwi.scaling import Array
 from gwi.svg import Axis, Chart, around, percent, shown
 from gwi.tails import quantile
 

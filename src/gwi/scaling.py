@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Array = NDArray[np.float64]
+from gwi._typing import Array
+
 # Equal rows of tables with fewer rows than this are merged.
 MERGED_ROWS = 250
 

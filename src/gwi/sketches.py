@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped, UInt
 from numpy.typing import NDArray
 
+from gwi._progress import Report, silent
+from gwi._typing import Array
 from gwi.chunks import Chunk, RowSource
-from gwi.progress import Report, silent
 from gwi.ranks import Ranks
-from gwi.scaling import Array, Scales
+from gwi.scaling import Scales
 from gwi.sources import shares_of
 
 # Rows that judge, and rows for all that is learned from a sample.

@@ -13,14 +13,12 @@ from typing import Any
 
 from torch import Tensor
 
-from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
+from gwi._files import write_atomically
+from gwi.exceptions import CheckpointWarning, ModelFileError
+from gwi.files import from_bytes, to_bytes
 
 # Seconds between snapshots of one stage, and the share of the time that they may take: large ones are farther apart.
 INTERVAL, SHARE = 2.0, 0.01
-
-
-class SnapshotWarning(RuntimeWarning):
-    """A snapshot that could not be written, or not be read."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Snapshots:
         try:
             document, tensors = from_bytes(path.read_bytes(), str(path))
         except ModelFileError as error:
-            warnings.warn(f"{error} The stage begins anew.", SnapshotWarning, stacklevel=2)
+            warnings.warn(f"{error} The stage begins anew.", CheckpointWarning, stacklevel=2)
             return None
         return (document["progress"], tensors) if document.get("fit") == self.key else None
 
@@ -92,7 +90,7 @@ class Snapshots:
         except OSError as error:
             kept = "the one before it is kept" if path.exists() else "there is none before it"
             reason = error.strerror or str(error)
-            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", SnapshotWarning, stacklevel=2)
+            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", CheckpointWarning, stacklevel=2)
             return False
         return True
 

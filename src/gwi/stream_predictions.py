@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._typing import Array
 from gwi.arrow_sources import ArrowSource, finite_numbers, open_dataset
 from gwi.batches import indices
 from gwi.chunks import Chunk, RowSource
@@ -18,7 +19,6 @@ from gwi.classification_metrics import ClassScores, class_totals
 from gwi.classifier import GWIClassifier
 from gwi.estimators import GWIRegressor
 from gwi.metrics import Law, Scores, score_totals
-from gwi.scaling import Array
 from gwi.sources import as_source, in_order
 from gwi.tails import quantile
 from gwi.tempering import conformal_quantile

@@ -14,11 +14,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gwi._progress import Report, silent
 from gwi.batches import indices
 from gwi.chunks import Chunk, RowSource
 from gwi.linalg import cholesky
 from gwi.measures import kernel_matrix
-from gwi.progress import Report, silent
 from gwi.ranks import Ranks
 from gwi.scaling import Scales
 from gwi.sketches import Sketch

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from gwi.scaling import Array
+from gwi._typing import Array
 
 WIDTH = 360
 LEFT, RIGHT, TOP, BOTTOM = 44, 20, 28, 40

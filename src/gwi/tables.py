@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi.exceptions import UserError
 from gwi.schemas import joint_schema
 from gwi.text_files import BLOCK, Utf8
-from gwi.text_files import UserError as UserError
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 # Where a Parquet file says with which mark its text writes decimals.

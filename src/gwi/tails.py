@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from scipy.stats import norm, t
 
-from gwi.scaling import Array
+from gwi._typing import Array
 
 # Below four degrees of freedom most of the variance is in the far tails, and a standard deviation says little.
 DEGREES = (4.0, 5.0, 6.0, 8.0, 12.0, 20.0)

@@ -9,12 +9,10 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gwi.exceptions import UserError
+
 # Bytes read at a time.
 BLOCK = 1 << 20
-
-
-class UserError(Exception):
-    """A mistake of the user's, said in one sentence; the command shows it without a traceback."""
 
 
 class Utf8(io.RawIOBase):

@@ -13,16 +13,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._files import write_atomically
+from gwi._typing import Array
 from gwi.cells import number_pattern, numbers, texts
 from gwi.classification_metrics import class_totals
 from gwi.classifier import GWIClassifier
 from gwi.columns import Columns
 from gwi.estimators import GWIRegressor
-from gwi.files import ModelFileError, from_bytes, to_bytes, write_atomically
+from gwi.exceptions import ModelFileError, UserError
+from gwi.files import from_bytes, to_bytes
 from gwi.metrics import Law, score_totals
 from gwi.persistence import from_content
-from gwi.scaling import Array
-from gwi.tables import Table, UserError
+from gwi.tables import Table
 from gwi.tails import quantile
 
 TaskName = Literal["regression", "classification"]

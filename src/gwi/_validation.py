@@ -7,7 +7,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from gwi.scaling import Array
+from gwi._typing import Array
 
 
 def as_array(values: Any) -> Any:

@@ -1,0 +1,31 @@
+"""Every error and warning of gwi."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """A mistake of the user's, said in one sentence; the command shows it without a traceback."""
+
+
+class ModelFileError(ValueError):
+    """A file that is no model file, or is damaged, or is of a later version."""
+
+
+class UnsavableError(TypeError):
+    """A part of the model that cannot be written without running code when it is read."""
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A matrix that should be positive definite is not, and no tolerable jitter makes it so."""
+
+
+class JitterWarning(UserWarning):
+    """A factorisation succeeded only with a jitter large enough to show in results."""
+
+
+class GWIWarning(UserWarning):
+    """A fit has a fault that makes its uncertainty worthless, and training rows alone show it."""
+
+
+class CheckpointWarning(RuntimeWarning):
+    """A checkpoint that could not be written, or not be read."""
