@@ -18,8 +18,10 @@ def _decorate_outermost(self: _import_hook.JaxtypingTransformer, node: ast.Funct
 _import_hook.JaxtypingTransformer.visit_FunctionDef = _decorate_outermost
 
 # But for the estimators: scikit-learn asks of their __init__ that it takes anything, and `fit` judges.
-MODULES = sorted({path.stem for path in (Path(__file__).parents[1] / "src" / "gwi").glob("*.py")} - {"estimators", "classifier"})
-install_import_hook([f"gwi.{name}" for name in MODULES if not name.startswith("_")], "beartype.beartype")
+SOURCE = Path(__file__).parents[1] / "src"
+MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in SOURCE.rglob("*.py") if path.stem[0] != "_"}
+NOT_CHECKED = {"gwi.estimators", "gwi.classifier", "gwi.estimators.regressor", "gwi.estimators.classifier"}
+install_import_hook(sorted(MODULES - NOT_CHECKED), "beartype.beartype")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.estimators import GWIRegressor
 from gwi.findings import Check, Finding, found, graded, training_checks
 
 # The kernel is confident where less than half of its prior variance is left.
@@ -120,7 +119,7 @@ def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], 
     )
 
 
-def _calibration(estimator: GWIRegressor, X: Any, targets: Float[Array, "J N"]) -> Check:
+def _calibration(estimator: Any, X: Any, targets: Float[Array, "J N"]) -> Check:
     """Coverage minus its nominal value, where it is farthest from it: among places where chance is not the reason, if any."""
     kind = "miscalibrated"
     num_rows, num_judged = targets.shape[1], estimator.model_.scores.shape[1]
