@@ -16,7 +16,7 @@ from typing import Any, get_args
 import torch
 
 from benchmarks import records
-from gwi.covariance import (
+from gwi.core.covariance import (
     CovarianceProblem,
     covariance_objective,
     covariance_problem,
@@ -25,12 +25,12 @@ from gwi.covariance import (
     trained_covariance,
     wasserstein_covariance,
 )
+from gwi.core.inducing import choose_inducing_points
+from gwi.core.kernels import default_kernel
+from gwi.core.measures import kernel_variance
+from gwi.core.prior import PriorFit, fit_prior
+from gwi.core.row_sums import row_sums
 from gwi.datasets import UCIName, load_uci, standardise
-from gwi.inducing import choose_inducing_points
-from gwi.kernels import default_kernel
-from gwi.measures import kernel_variance
-from gwi.prior import PriorFit, fit_prior
-from gwi.sums import row_sums
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "yacht")
 

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from benchmarks import records
-from gwi.covariance import covariance_problem, matched_divergence_weight, titsias_covariance, wasserstein_covariance
-from gwi.inducing import choose_inducing_points
-from gwi.kernels import SparsePosteriorKernel, default_kernel
-from gwi.linalg import cholesky
-from gwi.means import KernelMean, titsias_coefficients, wasserstein_coefficients
-from gwi.measures import GaussianMeasure, kernel_matrix
-from gwi.sums import row_sums
+from gwi.core.covariance import covariance_problem, matched_divergence_weight, titsias_covariance, wasserstein_covariance
+from gwi.core.inducing import choose_inducing_points
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.linalg import cholesky
+from gwi.core.means import KernelMean, titsias_coefficients, wasserstein_coefficients
+from gwi.core.measures import GaussianMeasure, kernel_matrix
+from gwi.core.row_sums import row_sums
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import torch
 from scipy.stats import binom, norm
 
 from gwi import GWIRegressor, default_kernel
-from gwi.linalg import cholesky
-from gwi.measures import kernel_matrix
+from gwi.core.linalg import cholesky
+from gwi.core.measures import kernel_matrix
 
 RESULTS = Path(__file__).parent / "results"
 NUM_ROWS, NUM_FEATURES, LENGTHSCALE, NOISE_VARIANCE = 100, 2, 1.0, 0.1

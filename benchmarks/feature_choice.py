@@ -28,10 +28,10 @@ from benchmarks.imagery.training import RECIPES, in_batches, trained
 from gwi import NetworkFeatures, default_kernel
 from gwi.class_model import UsualScores, energy
 from gwi.classification_metrics import entropy, score_ood
-from gwi.inducing import Method, choose_inducing_points
-from gwi.kernels import residual_variance, whitened_features
-from gwi.linalg import cholesky
-from gwi.measures import kernel_matrix, kernel_variance
+from gwi.core.inducing import Method, choose_inducing_points
+from gwi.core.kernels import residual_variance, whitened_features
+from gwi.core.linalg import cholesky
+from gwi.core.measures import kernel_matrix, kernel_variance
 
 NUM_OUTLIERS, NUM_SAMPLE = 2000, 5000
 # Networks of the image table: of its seeds.

@@ -2,8 +2,8 @@
 
     python -m benchmarks.hostile
 
-writes results/hostile.csv, one line a case and dtype. `outcome` and `jitter` are of `gwi.linalg.cholesky` on the matrix of
-`gwi.measures.kernel_matrix`; `gpytorch_outcome` is of GPyTorch's `psd_safe_cholesky`, with its defaults, on the matrix that
+writes results/hostile.csv, one line a case and dtype. `outcome` and `jitter` are of `gwi.core.linalg.cholesky` on the matrix of
+`gwi.core.measures.kernel_matrix`; `gpytorch_outcome` is of GPyTorch's `psd_safe_cholesky`, with its defaults, on the matrix that
 GPyTorch itself evaluates.
 """
 
@@ -20,9 +20,9 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from benchmarks.hostile_cases import HostileCase, hostile_cases
+from gwi.core.linalg import cholesky
+from gwi.core.measures import kernel_matrix
 from gwi.exceptions import NotPositiveDefiniteError
-from gwi.linalg import cholesky
-from gwi.measures import kernel_matrix
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = {"float64": torch.float64, "float32": torch.float32}

@@ -16,10 +16,10 @@ import torch
 
 from benchmarks import records
 from gwi import GaussianMeasure, KernelMean, SparsePosteriorKernel, choose_inducing_points, default_kernel, fit_prior, row_sums
-from gwi.covariance import titsias_covariance
+from gwi.core.covariance import titsias_covariance
+from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.means import titsias_coefficients
 from gwi.datasets import UCIName, load_uci
-from gwi.likelihoods import GaussianLikelihood
-from gwi.means import titsias_coefficients
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")
 

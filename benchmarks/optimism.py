@@ -18,9 +18,9 @@ import torch
 
 from benchmarks.records import append, read
 from gwi import GWIRegressor
+from gwi.core.distributions import STACK_OPTIMISM
 from gwi.datasets import UCIName, load_uci, standard_splits
 from gwi.metrics import Law, score
-from gwi.tails import STACK_OPTIMISM
 
 SETS: tuple[UCIName, ...] = ("concrete", "energy", "wine_red", "kin8nm", "power", "protein", "naval", "boston")
 MEANS = ("auto", "svgp")

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gwi.likelihoods import RobustMaxLikelihood, num_composite_nodes
+from gwi.core.likelihoods.robust_max import RobustMaxLikelihood, num_composite_nodes
 
 RESULT = Path(__file__).parent / "results" / "robust_max.csv"
 RATIOS = (1.0, 4.0, 10.0, 100.0, 1e4, 1e6, 1e12)

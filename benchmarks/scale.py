@@ -33,8 +33,8 @@ from benchmarks import records
 from benchmarks.machine import peak_megabytes
 from benchmarks.speed import COLUMNS, record
 from gwi import GWIRegressor, stream_tasks
-from gwi.kernels import default_kernel
-from gwi.networks import mlp
+from gwi.core.kernels import default_kernel
+from gwi.core.networks import mlp
 from gwi.ranks import joined
 from gwi.sources import parquet_source
 from gwi.stream_tasks import stream_task

@@ -38,9 +38,9 @@ from torch import Tensor, nn
 
 from benchmarks import records
 from gwi import GWIRegressor, load
+from gwi.core.measures import kernel_matrix
+from gwi.core.networks import EnsembleMLP, mlp, train_ensemble
 from gwi.datasets import UCIName, load_uci, standardise
-from gwi.measures import kernel_matrix
-from gwi.networks import EnsembleMLP, mlp, train_ensemble
 
 COLUMNS = ("quantity", "set", "value", "note")
 SETS: tuple[UCIName, ...] = ("kin8nm", "protein")

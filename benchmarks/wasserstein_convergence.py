@@ -22,9 +22,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from benchmarks.records import write
-from gwi.divergences import wasserstein_squared, wasserstein_squared_two_sample
-from gwi.kernels import default_kernel
-from gwi.measures import GaussianMeasure
+from gwi.core.divergences import wasserstein_squared, wasserstein_squared_two_sample
+from gwi.core.kernels import default_kernel
+from gwi.core.measures import GaussianMeasure
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

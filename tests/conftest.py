@@ -28,7 +28,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 import reference  # noqa: E402
-from gwi.kernels import default_kernel  # noqa: E402
+from gwi.core.kernels import default_kernel  # noqa: E402
 
 # Two test processes share two cores; more threads would only make them wait for each other.
 torch.set_num_threads(1)

@@ -17,9 +17,9 @@ from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, clas
 from gwi.calibration import judged_covariance, matching_sums
 from gwi.class_model import share_of_prior
 from gwi.class_tasks import feature_kernel
+from gwi.core.prior import PriorFit
+from gwi.core.scaling import Scales
 from gwi.learners import Task
-from gwi.prior import PriorFit
-from gwi.scaling import Scales
 
 pytestmark = pytest.mark.unchecked
 

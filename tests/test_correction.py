@@ -7,8 +7,8 @@ from torch import nn
 
 import gwi
 from gwi import GWIClassifier, correction, mlp
+from gwi.core.means import KernelMean, SumMean
 from gwi.correction import learn_correction
-from gwi.means import KernelMean, SumMean
 
 pytestmark = pytest.mark.unchecked
 

@@ -24,9 +24,9 @@ from gwi import (
     row_sums,
     titsias_covariance,
 )
+from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.diagnostics import _calibration
 from gwi.findings import Check, collapsed_variance, found, graded, lengthscales, tempering, training_checks
-from gwi.measures import kernel_matrix, kernel_variance
 
 pytestmark = pytest.mark.unchecked
 

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gwi import GWIRegressor
+from gwi.core.networks import mlp
 from gwi.datasets import load_uci
-from gwi.networks import mlp
 from waves import wave
 
 

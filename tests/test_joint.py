@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 import reference
-from gwi.joint import LOWEST_RATE, JointPosterior, classification_loss, one_cycle, train_jointly
-from gwi.likelihoods import RobustMaxLikelihood
-from gwi.linalg import cholesky
-from gwi.means import ModuleMean
-from gwi.measures import kernel_matrix
-from gwi.softmax import SoftmaxLikelihood
+from gwi.core.joint import LOWEST_RATE, JointPosterior, classification_loss, one_cycle, train_jointly
+from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
+from gwi.core.likelihoods.softmax import SoftmaxLikelihood
+from gwi.core.linalg import cholesky
+from gwi.core.means import ModuleMean
+from gwi.core.measures import kernel_matrix
 
 NUM_CLASSES, NUM_DATA, WEIGHT, EPSILON = 3, 500, 7.0, 0.01
 

@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 
 from gwi import GWIRegressor, plots
 from gwi.classification_metrics import score_classes
-from gwi.divergences import wasserstein_squared
-from gwi.measures import GaussianMeasure
+from gwi.core.divergences import wasserstein_squared
+from gwi.core.measures import GaussianMeasure
 
 pytestmark = pytest.mark.unchecked
 

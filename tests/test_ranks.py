@@ -11,11 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from gwi import GWIRegressor, networks, parallel_training, stream_tasks
-from gwi.covariance import covariance_problem, titsias_covariance, wasserstein_covariance
-from gwi.kernels import default_kernel
+from gwi import GWIRegressor, parallel_training, stream_tasks
+from gwi.core import networks
+from gwi.core.covariance import covariance_problem, titsias_covariance, wasserstein_covariance
+from gwi.core.kernels import default_kernel
+from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.learners import squares
-from gwi.means import KernelMean, titsias_coefficients
 from gwi.parallel_training import add_gradients, train_on_stream
 from gwi.ranks import Ranks, joined
 from gwi.snapshots import Snapshots

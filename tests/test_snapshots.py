@@ -12,8 +12,8 @@ from sklearn.tree import DecisionTreeRegressor
 from torch.utils.data import DataLoader, TensorDataset
 
 from gwi import GWIRegressor, stream_tasks
+from gwi.core.kernels import default_kernel
 from gwi.descriptions import described
-from gwi.kernels import default_kernel
 from gwi.snapshots import Snapshots
 from gwi.sources import ArraySource, LoaderSource, fingerprint_of
 

@@ -167,7 +167,7 @@ def test_scales_of_a_sketch_are_those_of_the_arrays(made):
 
 
 def sources_scales(x, y):
-    from gwi.scaling import Scales
+    from gwi.core.scaling import Scales
 
     return Scales.of(x, y, np.ones(len(x)))
 

@@ -22,15 +22,15 @@ from classifier_cases import (
     there_and_back,
 )
 from gwi.classifiers import ClassifierLogits, PlainClassifier, plain_classifier
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.means import FixedMean
+from gwi.core.measures import GaussianMeasure
+from gwi.core.noise import LogLinearNoise
+from gwi.core.scaling import OriginalRowsMean, Scales
 from gwi.encoding import decode_model, encode_model
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.files import from_bytes, to_bytes
-from gwi.kernels import SparsePosteriorKernel, default_kernel
-from gwi.means import FixedMean
-from gwi.measures import GaussianMeasure
 from gwi.model import RegressionModel
-from gwi.noise import LogLinearNoise
-from gwi.scaling import OriginalRowsMean, Scales
 from gwi.scores import LINKS
 from test_trees import mutation, walked
 

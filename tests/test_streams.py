@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
 from gwi import GWIClassifier, GWIRegressor, learners, parallel_training, stream_tasks
-from gwi.kernels import default_kernel
+from gwi.core.kernels import default_kernel
+from gwi.core.row_sums import row_sums
 from gwi.learners import squares
 from gwi.parallel_training import train_on_stream
 from gwi.snapshots import Snapshots
 from gwi.sources import ArraySource
 from gwi.stream_tasks import stream_task
-from gwi.sums import row_sums
 
 pytestmark = pytest.mark.unchecked
 

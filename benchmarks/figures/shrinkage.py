@@ -27,8 +27,8 @@ from gwi import (
     titsias_covariance,
     wasserstein_covariance,
 )
-from gwi.covariance import shrinkage
-from gwi.measures import kernel_variance
+from gwi.core.covariance import shrinkage
+from gwi.core.measures import kernel_variance
 
 NAME = "shrinkage"
 

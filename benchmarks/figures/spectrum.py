@@ -29,8 +29,8 @@ from gwi import (
     wasserstein_squared,
     wasserstein_squared_two_sample,
 )
+from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.datasets import UCIName, load_uci, standard_splits, standardise
-from gwi.measures import kernel_matrix, kernel_variance
 
 NAME = "spectrum"
 TABLES: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")

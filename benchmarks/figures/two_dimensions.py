@@ -42,7 +42,7 @@ from gwi import (
     train,
     wasserstein_covariance,
 )
-from gwi.measures import kernel_variance
+from gwi.core.measures import kernel_variance
 
 NAME = "two_dimensions"
 MATCHED, PAPER, TITSIAS, LIMIT = "GWI-net, β_match", "GWI-net, β = 1", "GWI-net, Titsias", "wide limit, exact"

@@ -11,9 +11,9 @@ from linear_operator import to_linear_operator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
+from gwi.core.noise import noise_features
 from gwi.estimators import GWIRegressor
 from gwi.model import differentiable
-from gwi.noise import noise_features
 
 try:
     from botorch.models.model import Model

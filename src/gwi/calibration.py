@@ -12,7 +12,7 @@ from gpytorch.kernels import Kernel, MaternKernel, RQKernel
 from jaxtyping import Float
 from torch import Tensor
 
-from gwi.covariance import (
+from gwi.core.covariance import (
     bounded_by_prior,
     covariance_problem,
     matched_divergence_weight,
@@ -21,13 +21,13 @@ from gwi.covariance import (
     trained_covariance,
     wasserstein_covariance,
 )
-from gwi.inducing import Method, choose_inducing_points
-from gwi.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.inducing import Method, choose_inducing_points
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.measures import kernel_variance
+from gwi.core.noise import NoiseFit, fit_noise
+from gwi.core.prior import PriorFit, fit_prior
+from gwi.core.row_sums import RowSums, row_sums
 from gwi.learners import Task, fold_sums, left_out_parts, left_out_variance
-from gwi.measures import kernel_variance
-from gwi.noise import NoiseFit, fit_noise
-from gwi.prior import PriorFit, fit_prior
-from gwi.sums import RowSums, row_sums
 
 CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
 CovarianceChoice = Literal["auto", "wasserstein", "titsias", "trained", "zero"]

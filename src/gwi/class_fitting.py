@@ -35,16 +35,16 @@ from gwi.class_model import (
     share_of_prior,
 )
 from gwi.class_scales import FEWEST_ROWS, JUDGED_NUMBERS, Judgement, TemperingName, choose_scales
+from gwi.core.covariance import matched_divergence_weights
+from gwi.core.kernels import SparsePosteriorKernel, whitened_features
+from gwi.core.linalg import cholesky
+from gwi.core.means import ConstantMean, KernelMean, SumMean
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.prior import PriorFit
 from gwi.correction import learn_correction
-from gwi.covariance import matched_divergence_weights
-from gwi.kernels import SparsePosteriorKernel, whitened_features
 from gwi.learners import Task, Trained
-from gwi.linalg import cholesky
 from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
-from gwi.means import ConstantMean, KernelMean, SumMean
-from gwi.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.pending import run_pending
-from gwi.prior import PriorFit
 from gwi.selection import name_of, stack
 
 # Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.

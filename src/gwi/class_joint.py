@@ -21,20 +21,20 @@ from gwi.class_fitting import LearnedLogits, temper_classes
 from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
 from gwi.class_scales import TemperingName
 from gwi.class_tasks import ClassOptions, Prepared, class_kernel, frozen_logits, row_scales
-from gwi.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
-from gwi.features import NetworkFeatures
-from gwi.joint import JointPosterior, train_jointly
-from gwi.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
+from gwi.core.features import NetworkFeatures
+from gwi.core.joint import JointPosterior, train_jointly
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
+from gwi.core.likelihoods.softmax import Digits, SoftmaxLikelihood
+from gwi.core.linalg import cholesky
+from gwi.core.means import ModuleMean
+from gwi.core.measures import kernel_matrix, kernel_variance
+from gwi.core.prior import PriorFit, fit_prior
+from gwi.core.row_sums import row_sums
+from gwi.core.scaling import OriginalRowsMean
 from gwi.learners import Task, Trained
-from gwi.likelihoods import RobustMaxLikelihood
-from gwi.linalg import cholesky
 from gwi.logits import dirichlet_targets, indicators, require_outputs, rescaled, stacking_weights, standardised_indicators
-from gwi.means import ModuleMean
-from gwi.measures import kernel_matrix, kernel_variance
-from gwi.prior import PriorFit, fit_prior
-from gwi.scaling import OriginalRowsMean
-from gwi.softmax import Digits, SoftmaxLikelihood
-from gwi.sums import row_sums
 
 # M of the preset, in units of √N.
 PAPER_FACTORS = (0.5, 0.75, 1.0)

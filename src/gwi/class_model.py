@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi._typing import Array
-from gwi.features import NetworkFeatures
-from gwi.likelihoods import RobustMaxLikelihood
-from gwi.measures import GaussianMeasure, kernel_variance
-from gwi.prepared import PreparedPosterior
-from gwi.scaling import Scales
-from gwi.softmax import softmax_moments
+from gwi.core.features import NetworkFeatures
+from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
+from gwi.core.likelihoods.softmax import softmax_moments
+from gwi.core.measures import GaussianMeasure, kernel_variance
+from gwi.core.posterior import PreparedPosterior
+from gwi.core.scaling import Scales
 
 # Rows held at a time.
 CHUNK_SIZE = 2048

@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.likelihoods import RobustMaxLikelihood
-from gwi.softmax import softmax_moments
+from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
+from gwi.core.likelihoods.softmax import softmax_moments
 
 TemperingName = Literal["auto", "per-class"]
 

@@ -23,15 +23,15 @@ from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_pri
 from gwi.chunks import RowSource
 from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
 from gwi.class_model import CHUNK_SIZE, LogitsAndFeatures, StandardRows
-from gwi.features import NetworkFeatures
+from gwi.core.features import NetworkFeatures
+from gwi.core.inducing import Method, choose_inducing_points
+from gwi.core.kernels import FeatureKernel, default_kernel
+from gwi.core.means import FirstColumns, ModuleMean
+from gwi.core.prior import PriorFit
+from gwi.core.scaling import OriginalRowsMean, Scales
 from gwi.fitting import mean_basis_size
-from gwi.inducing import Method, choose_inducing_points
-from gwi.kernels import FeatureKernel, default_kernel
 from gwi.learners import Task, Trained
 from gwi.logits import indicators, plan_logits, require_outputs, standardised_indicators
-from gwi.means import FirstColumns, ModuleMean
-from gwi.prior import PriorFit
-from gwi.scaling import OriginalRowsMean, Scales
 from gwi.stream_tasks import stream_task
 
 NUM_FOLDS = 5

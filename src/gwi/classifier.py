@@ -34,11 +34,11 @@ from gwi.class_model import ClassDecomposition, ClassSummary
 from gwi.class_scales import TemperingName, checked_tempering
 from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits, wants_features
 from gwi.classification_metrics import entropy
+from gwi.core.inducing import Method
+from gwi.core.measures import GaussianMeasure
+from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.files import to_bytes
-from gwi.inducing import Method
-from gwi.measures import GaussianMeasure
 from gwi.ranks import Ranks
-from gwi.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.sources import as_source, is_source
 from gwi.stream_tasks import in_memory, validation_arrays
 

@@ -14,8 +14,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import Tensor, nn
 
+from gwi.core.scaling import Scales
 from gwi.exceptions import UnsavableError
-from gwi.scaling import Scales
 
 Node = dict[str, Any]
 

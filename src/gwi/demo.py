@@ -13,18 +13,18 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gwi.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
+from gwi.core.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
+from gwi.core.inducing import choose_inducing_points
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.means import ModuleMean
+from gwi.core.measures import GaussianMeasure
+from gwi.core.networks import mlp
+from gwi.core.objectives import generalized_loss, mean_loss
+from gwi.core.prior import fit_prior
+from gwi.core.row_sums import row_sums
+from gwi.core.training import train
 from gwi.datasets import Toy, toy_1d
-from gwi.inducing import choose_inducing_points
-from gwi.kernels import SparsePosteriorKernel, default_kernel
-from gwi.likelihoods import GaussianLikelihood
-from gwi.means import ModuleMean
-from gwi.measures import GaussianMeasure
-from gwi.networks import mlp
-from gwi.objectives import generalized_loss, mean_loss
-from gwi.prior import fit_prior
-from gwi.sums import row_sums
-from gwi.training import train
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from gwi.codec import Node, Reader, Writer, decode_kernel, encode_kernel
+from gwi.core.kernels import SparsePosteriorKernel
+from gwi.core.measures import GaussianMeasure
+from gwi.core.noise import LogLinearNoise
+from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError
-from gwi.kernels import SparsePosteriorKernel
 from gwi.mean_encoding import decode_mean, encode_mean
-from gwi.measures import GaussianMeasure
 from gwi.model import Member, RegressionModel, Summary
-from gwi.noise import LogLinearNoise
-from gwi.scaling import Scales
 
 SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
 _NOISE = ("log_level", "slopes", "centre", "scale")

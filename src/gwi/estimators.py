@@ -27,23 +27,23 @@ from gwi._typing import Array
 from gwi._validation import as_array, document_of, floating_dtype, like
 from gwi.calibration import CovarianceChoice, NoiseName, row_kernel
 from gwi.chunks import RowSource
+from gwi.core.inducing import Method
+from gwi.core.measures import GaussianMeasure
+from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
+from gwi.core.tempering import conformal_quantile
 from gwi.encoding import encode_model, encode_summary
 from gwi.exceptions import GWIWarning
 from gwi.files import to_bytes
 from gwi.findings import severe_messages
 from gwi.fitting import KernelFitName, Learned, TailsName, assemble, extended, learn_means
-from gwi.inducing import Method
 from gwi.learners import Task
-from gwi.measures import GaussianMeasure
 from gwi.model import Decomposition, differentiable
 from gwi.paper import Kind
 from gwi.presets import paper_preset
 from gwi.ranks import Ranks
 from gwi.regression_tasks import array_task, checked_validation, chosen_means, given_points, require_options
-from gwi.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.sources import as_source, is_source
 from gwi.stream_tasks import in_memory, stream_task, validation_arrays
-from gwi.tempering import conformal_quantile
 
 
 class GWIRegressor(RegressorMixin, BaseEstimator):

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.measures import kernel_matrix, kernel_variance
+from gwi.core.measures import kernel_matrix, kernel_variance
+from gwi.core.noise import noise_features
 from gwi.model import RegressionModel
-from gwi.noise import noise_features
 
 Severity = Literal["note", "warning", "severe"]
 

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi._progress import Report, silent
-from gwi.kernels import residual_variance, whitened_features
-from gwi.linalg import cholesky, solve_lower
-from gwi.means import KernelMean, ModuleMean, titsias_coefficients
-from gwi.measures import kernel_matrix
-from gwi.networks import EnsembleMLP, train_ensemble
+from gwi.core.kernels import residual_variance, whitened_features
+from gwi.core.linalg import cholesky, solve_lower
+from gwi.core.means import KernelMean, ModuleMean, titsias_coefficients
+from gwi.core.measures import kernel_matrix
+from gwi.core.networks import EnsembleMLP, train_ensemble
+from gwi.core.prior import PriorFit
+from gwi.core.row_sums import RowSums, combined, row_sums
+from gwi.core.scaling import Scales
+from gwi.core.training import train
 from gwi.parallel_training import train_on_stream
-from gwi.prior import PriorFit
-from gwi.scaling import Scales
 from gwi.streams import Rule, Stream
-from gwi.sums import RowSums, combined, row_sums
-from gwi.training import train
 
 T = TypeVar("T")
 

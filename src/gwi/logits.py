@@ -21,13 +21,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gwi._typing import Array
+from gwi.core.means import ConstantMean, FixedMean, KernelMean, ModuleMean, SumMean, titsias_coefficients
+from gwi.core.prior import PriorFit
+from gwi.core.row_sums import row_sums
+from gwi.core.scaling import OriginalRowsMean
 from gwi.learners import Task, Trained, frozen_learner, kernel_means, module_learner, network_learner
-from gwi.means import ConstantMean, FixedMean, KernelMean, ModuleMean, SumMean, titsias_coefficients
 from gwi.pending import Pending, estimator_learner, plain_mean
-from gwi.prior import PriorFit
-from gwi.scaling import OriginalRowsMean
 from gwi.selection import LARGE, MANY_ROWS, name_of
-from gwi.sums import row_sums
 
 # α of the Dirichlet prior behind the targets of kernel means: the value of Milios et al. (2018).
 CONCENTRATION = 0.01

@@ -11,11 +11,11 @@ from torch import nn
 
 from gwi.classifiers import ClassifierLogits, PlainClassifier
 from gwi.codec import Node, Reader, Writer, tag_of
+from gwi.core.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
+from gwi.core.networks import EnsembleMLP
+from gwi.core.scaling import OriginalRowsMean, RescaledMean, Scales
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
-from gwi.networks import EnsembleMLP
 from gwi.predictors import LinearPredictor, Predictor, plain_predictor
-from gwi.scaling import OriginalRowsMean, RescaledMean, Scales
 from gwi.trees import BoostedTrees, Forest
 
 # Tags in a file, never names of classes.

@@ -11,7 +11,7 @@ from scipy.special import betaln, logsumexp, ndtr
 from scipy.stats import t
 
 from gwi._typing import Array
-from gwi.tails import cumulative, log_density, quantile
+from gwi.core.distributions import cumulative, log_density, quantile
 
 # Halvings of the bracket of a mixture's quantile: to 12 digits of the components' spread.
 NUM_HALVINGS = 40

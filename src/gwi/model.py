@@ -14,12 +14,12 @@ from scipy.stats import norm
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.means import FixedMean
-from gwi.measures import GaussianMeasure, kernel_variance
-from gwi.noise import LogLinearNoise, noise_features
-from gwi.prepared import PreparedPosterior
-from gwi.scaling import Scales
-from gwi.tails import log_density, quantile
+from gwi.core.distributions import log_density, quantile
+from gwi.core.means import FixedMean
+from gwi.core.measures import GaussianMeasure, kernel_variance
+from gwi.core.noise import LogLinearNoise, noise_features
+from gwi.core.posterior import PreparedPosterior
+from gwi.core.scaling import Scales
 
 # Rows held at a time: with a thousand inducing points a chunk takes 32 MB a matrix.
 CHUNK_SIZE = 4096

@@ -16,15 +16,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gwi.covariance import paper_initial_covariance
-from gwi.kernels import SparsePosteriorKernel, default_kernel, residual_variance
-from gwi.linalg import LOG_TWO_PI, safe_sqrt
-from gwi.means import KernelMean, ModuleMean
-from gwi.measures import GaussianMeasure, kernel_matrix, kernel_variance
-from gwi.networks import mlp
-from gwi.prior import fit_prior
-from gwi.tempering import tempering_factor
-from gwi.training import train
+from gwi.core.covariance import paper_initial_covariance
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel, residual_variance
+from gwi.core.linalg import LOG_TWO_PI, safe_sqrt
+from gwi.core.means import KernelMean, ModuleMean
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.networks import mlp
+from gwi.core.prior import fit_prior
+from gwi.core.tempering import tempering_factor
+from gwi.core.training import train
 
 Kind = Literal["network", "svgp"]
 

@@ -20,10 +20,10 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
 from gwi.classifiers import ClassifierLogits, logits_of_one_class, plain_classifier
+from gwi.core.means import ConstantMean, FixedMean, JoinedMean
+from gwi.core.scaling import OriginalRowsMean, Scales
 from gwi.learners import Task, Trained, at_rows
-from gwi.means import ConstantMean, FixedMean, JoinedMean
 from gwi.predictors import plain_predictor
-from gwi.scaling import OriginalRowsMean, Scales
 
 T = TypeVar("T")
 

@@ -19,6 +19,9 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi.classification_metrics import NUM_BINS
+from gwi.core.distributions import cumulative, quantile
+from gwi.core.measures import kernel_factor
+from gwi.core.tempering import conformal_quantile
 from gwi.drawing import (
     ALARM,
     BAND,
@@ -45,10 +48,7 @@ from gwi.drawing import (
     target_number,
     targets,
 )
-from gwi.measures import kernel_factor
 from gwi.model import RegressionModel
-from gwi.tails import cumulative, quantile
-from gwi.tempering import conformal_quantile
 
 LEVELS = np.arange(1, 20) / 20
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import torch
 
+from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.fitting import average_nll
 from gwi.learners import Task
 from gwi.model import Member, RegressionModel, Summary
-from gwi.noise import LogLinearNoise, noise_features
 from gwi.paper import Kind, fit_paper
 
 

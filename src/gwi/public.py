@@ -1,8 +1,8 @@
 """The names that `gwi` offers, each from where it is written; `import gwi` fetches them on first use."""
 
-from gwi.averages import AveragedNetworks, AveragedViews
 from gwi.classifier import GWIClassifier
-from gwi.covariance import (
+from gwi.core.averages import AveragedNetworks, AveragedViews
+from gwi.core.covariance import (
     covariance_problem,
     matched_divergence_weight,
     paper_initial_covariance,
@@ -10,31 +10,31 @@ from gwi.covariance import (
     trained_covariance,
     wasserstein_covariance,
 )
-from gwi.diagnostics import Diagnosis, diagnose
-from gwi.divergences import (
+from gwi.core.divergences import (
     gaussian_wasserstein_squared,
     kl_divergence,
     wasserstein,
     wasserstein_squared,
     wasserstein_squared_two_sample,
 )
+from gwi.core.features import NetworkFeatures
+from gwi.core.inducing import choose_inducing_points
+from gwi.core.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
+from gwi.core.likelihoods.robust_max import GaussianLikelihood, RobustMaxLikelihood
+from gwi.core.likelihoods.softmax import SoftmaxLikelihood, softmax_moments
+from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
+from gwi.core.measures import GaussianMeasure
+from gwi.core.networks import mlp
+from gwi.core.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
+from gwi.core.prior import PriorFit, fit_prior
+from gwi.core.row_sums import RowSums, row_sums
+from gwi.core.training import train
+from gwi.diagnostics import Diagnosis, diagnose
 from gwi.estimators import GWIRegressor
 from gwi.exceptions import GWIWarning, JitterWarning, ModelFileError, NotPositiveDefiniteError
-from gwi.features import NetworkFeatures
 from gwi.findings import Finding
-from gwi.inducing import choose_inducing_points
-from gwi.kernels import FeatureKernel, ShrunkenKernel, SparsePosteriorKernel, default_kernel
-from gwi.likelihoods import GaussianLikelihood, RobustMaxLikelihood
-from gwi.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
-from gwi.measures import GaussianMeasure
-from gwi.networks import mlp
-from gwi.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
 from gwi.persistence import load
-from gwi.prior import PriorFit, fit_prior
-from gwi.softmax import SoftmaxLikelihood, softmax_moments
 from gwi.stream_predictions import predict_source, score_source
-from gwi.sums import RowSums, row_sums
-from gwi.training import train
 
 __all__ = [
     "AveragedNetworks",

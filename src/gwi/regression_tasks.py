@@ -19,10 +19,10 @@ from gwi._progress import Report
 from gwi._typing import Array
 from gwi._validation import as_array, listed, require_choice
 from gwi.calibration import CovarianceChoice, NoiseName
+from gwi.core.inducing import Method
+from gwi.core.scaling import Scales
 from gwi.fitting import KernelFitName, TailsName
-from gwi.inducing import Method
 from gwi.learners import Task
-from gwi.scaling import Scales
 from gwi.selection import plan
 
 NUM_FOLDS = 5

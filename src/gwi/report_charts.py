@@ -12,9 +12,9 @@ from scipy.stats import binom
 
 from gwi._typing import Array
 from gwi.classification_metrics import NUM_BINS
+from gwi.core.distributions import quantile
 from gwi.examination import Examined
 from gwi.svg import Axis, Chart, around, percent, shown
-from gwi.tails import quantile
 
 LEVELS = np.arange(1, 20) / 20
 NUM_BARS = 10

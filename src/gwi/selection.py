@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gwi._typing import Array
+from gwi.core.means import ConvexMean, FixedMean, ModuleMean, SumMean
+from gwi.core.prior import PriorFit
+from gwi.core.scaling import RescaledMean
 from gwi.learners import Task, Trained, frozen_learner, kernel_learner, module_learner, network_learner
-from gwi.means import ConvexMean, FixedMean, ModuleMean, SumMean
 from gwi.pending import Pending, estimator_learner
 from gwi.predictors import plain_predictor
-from gwi.prior import PriorFit
-from gwi.scaling import RescaledMean
 
 # Below so many rows "auto" is the exact GP alone: inside training rows of seven tables the stack is better from 60 rows on, in
 # gaps above all (`benchmarks/small_tables.py`); with fewer no one would know which member to believe.

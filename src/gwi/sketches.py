@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi.chunks import Chunk, RowSource
+from gwi.core.scaling import Scales
 from gwi.ranks import Ranks
-from gwi.scaling import Scales
 from gwi.sources import shares_of
 
 # Rows that judge, and rows for all that is learned from a sample.

@@ -17,11 +17,11 @@ from gwi.batches import indices
 from gwi.chunks import Chunk, RowSource
 from gwi.classification_metrics import ClassScores, class_totals
 from gwi.classifier import GWIClassifier
+from gwi.core.distributions import quantile
+from gwi.core.tempering import conformal_quantile
 from gwi.estimators import GWIRegressor
 from gwi.metrics import Law, Scores, score_totals
 from gwi.sources import as_source, in_order
-from gwi.tails import quantile
-from gwi.tempering import conformal_quantile
 
 
 def predict_source(

@@ -17,10 +17,10 @@ from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi._validation import as_array
 from gwi.chunks import Chunk, RowSource
+from gwi.core.scaling import Scales
 from gwi.descriptions import described, estimator_description
 from gwi.learners import Task
 from gwi.ranks import Ranks
-from gwi.scaling import Scales
 from gwi.sketches import NUM_JUDGES, Moments, Sample, Sketch, sketch
 from gwi.snapshots import Snapshots
 from gwi.sources import LoaderSource, as_source, fingerprint_of, in_order, is_source, shares_of

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from gwi._progress import Report, silent
 from gwi.batches import indices
 from gwi.chunks import Chunk, RowSource
-from gwi.linalg import cholesky
-from gwi.measures import kernel_matrix
+from gwi.core.linalg import cholesky
+from gwi.core.measures import kernel_matrix
+from gwi.core.row_sums import SUMMED, RowSums, combined, no_sums, row_sums
+from gwi.core.scaling import Scales
 from gwi.ranks import Ranks
-from gwi.scaling import Scales
 from gwi.sketches import Sketch
 from gwi.snapshots import Snapshots
 from gwi.sources import in_order, seed_of, shuffled
-from gwi.sums import SUMMED, RowSums, combined, no_sums, row_sums
 
 # From standardised rows and targets to what is to be learned there.
 Rule = Callable[[Tensor, Tensor], Tensor]

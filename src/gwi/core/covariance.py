@@ -1,0 +1,296 @@
+"""Whitened covariances S of the sparse posterior kernel: W₂-optimal, Titsias', the paper's start; the matched weight β.
+
+For W₂² with a Gaussian likelihood and fixed σ², k and Z, the part of the generalized loss that S enters is
+
+    J(S) = mean_i A_i r(x_i, x_i) + β (mean_i k(x_i, x_i) − 2 tr (C_P^½ C_Q C_P^½)^½),   A_i = β + N / 2σ²(x_i),
+
+convex in S and free of the mean and of y. `docs/method.md` derives what is used here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi.core.kernels import whitened_features
+from gwi.core.linalg import (
+    cholesky,
+    cholesky_solve,
+    nuclear_norm,
+    positive_semidefinite_factor,
+    solve_lower,
+    solve_lower_transposed,
+)
+from gwi.core.measures import kernel_matrix
+from gwi.core.optimize import LBFGSResult, minimize_lbfgs
+from gwi.core.row_sums import RowSums, row_sums
+
+
+def titsias_covariance(sums: RowSums) -> Float[Tensor, "*J M M"]:
+    """S = (I + Σ φφᵀ/σ²)⁻¹: the optimum under KL (Titsias 2009), and the exact GP posterior at Z = X.
+
+    Args:
+        sums: over all rows, with w = 1/σ²(x).
+    """
+    eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
+    root = solve_lower(cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor, eye.expand(sums.gram.shape))
+    return root.mT @ root
+
+
+def paper_initial_covariance(
+    prior_kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    batch: Float[Tensor, "B D"],
+    noise_variance: float,
+    num_data: int,
+    *,
+    jitter: float = 0.0,
+) -> Float[Tensor, "*J M M"]:
+    """The paper's starting point Σ = (k(Z, Z) + (N/N_B) k(Z, X_B) k(X_B, Z)/σ²)⁻¹, whitened: Titsias' S from one batch."""
+    scaled_noise = noise_variance * batch.shape[0] / num_data
+    return titsias_covariance(row_sums(prior_kernel, inducing_points, batch, noise_variance=scaled_noise, jitter=jitter))
+
+
+def shrinkage(noise_variance: Float[Tensor, ...] | float, num_data: int, divergence_weight: float) -> Float[Tensor, ...] | float:
+    """a(x) = 1 + N / 2βσ²(x): by how much W₂² shrinks the prior; S = a⁻² I is its optimum when Z explains every point."""
+    return 1 + num_data / (2 * divergence_weight * noise_variance)
+
+
+def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor, ...] | float) -> float:
+    """β_match: the β at which W₂²'s a⁻² I has the same mean in-span variance as Titsias' covariance.
+
+    With H = ΦΦᵀ/N: s = tr(S_T H)/tr(H) and β = (N/2σ²) √s/(1 − √s). Noise that depends on x enters through its mean precision,
+    both here and in S_T; the covariance itself is then solved with the full σ²(x).
+
+    Args:
+        unweighted: sums over all rows with w = 1.
+        noise_variance: σ², or σ²(x) at each row.
+    """
+    return matched_divergence_weights(unweighted, [noise_variance])[0]
+
+
+def matched_divergence_weights(unweighted: RowSums, noise_variances: Sequence[Float[Tensor, ...] | float]) -> list[float]:
+    """`matched_divergence_weight` of each of several noises, from one spectrum."""
+    eigenvalues = torch.linalg.eigvalsh(unweighted.gram.detach()).clamp_min(0)
+
+    def weight(noise_variance: Float[Tensor, ...] | float) -> float:
+        precision = float(torch.as_tensor(noise_variance, dtype=torch.float64).reciprocal().mean())
+        posterior = (eigenvalues / (1 + precision * eigenvalues)).sum() / eigenvalues.sum()
+        # As √s → 1 the data say nothing (σ² ≫ k) and β → ∞; the cap leaves r = k to ten digits.
+        root = float(posterior.sqrt().clamp_max(1 - 1e-10))
+        return unweighted.num_rows * precision / 2 * root / (1 - root)
+
+    return [weight(noise_variance) for noise_variance in noise_variances]
+
+
+@dataclass(frozen=True)
+class CovarianceProblem:
+    """J(S) on n points, in factors, so that r(X, X) is never formed.
+
+    Attributes:
+        features: Φ.
+        residual_factor: L₀ with L₀ L₀ᵀ = k(X, X) − ΦᵀΦ.
+        prior_factor: L_k with L_k L_kᵀ = L₀ L₀ᵀ + ΦᵀΦ to the last bit, so that S = I is Q = P.
+        precision: A_i = β + N / 2σ²(x_i).
+        divergence_weight: β.
+    """
+
+    features: Float[Tensor, "M n"]
+    residual_factor: Float[Tensor, "n r"]
+    prior_factor: Float[Tensor, "n q"]
+    precision: Float[Tensor, " n"]
+    divergence_weight: float
+
+
+@torch.no_grad()
+def covariance_problem(
+    prior_kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    points: Float[Tensor, "n D"],
+    *,
+    noise_variance: Float[Tensor, " n"] | float,
+    num_data: int,
+    divergence_weight: float,
+    jitter: float = 0.0,
+) -> CovarianceProblem:
+    """Set up J(S) on `points`, which stand for all `num_data` rows.
+
+    Args:
+        prior_kernel: k.
+        inducing_points: Z.
+        points: rows, all of them or a sample much larger than M.
+        noise_variance: σ², or σ²(x) at the points.
+        num_data: N.
+        divergence_weight: β.
+        jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+    """
+    l_z = cholesky(kernel_matrix(prior_kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
+    phi = whitened_features(prior_kernel, inducing_points, l_z, points)
+    k_xx = kernel_matrix(prior_kernel, points)
+    # Rounding in the subtraction is proportional to k, so eigenvalues below n · eps · k̄ are zero, not information. Where k(Z, Z)
+    # is nearly singular, φ has √eps of accuracy left and eigenvalues may come out as much below zero.
+    eps, scale = torch.finfo(k_xx.dtype).eps, float(k_xx.diagonal().mean())
+    residual = positive_semidefinite_factor(
+        k_xx - phi.mT @ phi, tolerance=10 * points.shape[0] * eps * scale, slack=10 * eps**0.5 * scale, name="k(X, X) − ΦᵀΦ"
+    )
+    residual = residual[:, residual.abs().amax(0) > 0]
+    # QR of the stacked factors gives L_k without squaring the condition number, and without a jitter of its own.
+    prior_factor = torch.linalg.qr(torch.cat([residual, phi.mT], dim=1).mT, mode="r").R.mT
+    noise = torch.as_tensor(noise_variance, dtype=points.dtype, device=points.device).expand(points.shape[0])
+    return CovarianceProblem(phi, residual, prior_factor, divergence_weight + num_data / (2 * noise), divergence_weight)
+
+
+def covariance_objective(problem: CovarianceProblem, factor: Float[Tensor, "M B"]) -> Float[Tensor, ""]:
+    """J(F Fᵀ), differentiable in F."""
+    in_span = problem.features.mT @ factor
+    num_points = problem.features.shape[1]
+    variance = problem.residual_factor.square().sum(-1) + in_span.square().sum(-1)
+    fidelity = nuclear_norm(problem.prior_factor.mT @ torch.cat([problem.residual_factor, in_span], dim=1)) / num_points
+    prior_variance = problem.prior_factor.square().sum() / num_points
+    return (problem.precision * variance).mean() + problem.divergence_weight * (prior_variance - 2 * fidelity)
+
+
+@dataclass(frozen=True)
+class CovarianceSolution:
+    """The minimiser of J and how well it is known.
+
+    Attributes:
+        whitened_covariance: S.
+        objective: J(S).
+        duality_gap: an upper bound on J(S) − min J, relative to the sum of J's positive terms.
+        objectives: J at each iteration.
+        converged: whether the gap reached the tolerance.
+    """
+
+    whitened_covariance: Float[Tensor, "M M"]
+    objective: float
+    duality_gap: float
+    objectives: tuple[float, ...]
+    converged: bool
+
+
+@torch.no_grad()
+def wasserstein_covariance(
+    problem: CovarianceProblem, *, tolerance: float = 1e-6, max_iterations: int = 1000
+) -> CovarianceSolution:
+    """argmin J(S) over S ⪰ 0 by a fixed point without a step size that decreases J at every step.
+
+    −‖X‖_* ≤ −tr(Wᵀ X) for any W of norm at most one, with equality at the polar factor of X; minimising the right-hand side over
+    F is linear least squares. Stops when the duality gap, which bounds the distance to the optimum, is below the tolerance. At
+    1e-5 and above singular values come from a squared matrix, in little more than half the time.
+    """
+    accurate = tolerance < 1e-5
+    phi, beta = problem.features, problem.divergence_weight
+    num_inducing, num_points = phi.shape
+    gram_factor = _gram_factor(problem)
+    cross = phi @ problem.prior_factor / num_points
+    fixed = problem.prior_factor.mT @ problem.residual_factor
+    # The optimum when Z explains every point, exact there for any σ²(x): S = F Fᵀ, F = β (ΦAΦᵀ)⁻¹ ΦΦᵀ.
+    factor = beta * cholesky_solve(gram_factor, phi @ phi.mT / num_points)
+    linear_at_zero = float((problem.precision * problem.residual_factor.square().sum(-1)).mean())
+    prior_variance = float(problem.prior_factor.square().sum()) / num_points
+    at_zero = float(covariance_objective(problem, torch.zeros_like(factor)))
+    objectives: list[float] = []
+    lower_bound, scale = -math.inf, 1.0
+    for _ in range(max_iterations):
+        moving = problem.prior_factor.mT @ (phi.mT @ factor)
+        left, values, right = _singular_parts(torch.cat([fixed, moving], dim=1), accurate)
+        linear = linear_at_zero + float((gram_factor.mT @ factor).square().sum())
+        objectives.append(linear + beta * (prior_variance - 2 * float(values.sum()) / num_points))
+        scale = linear + beta * prior_variance
+        gap = _duality_gap(cross, gram_factor, factor, left, values, right, beta, num_points, accurate)
+        lower_bound = max(lower_bound, objectives[-1] - gap)
+        if min(at_zero, objectives[-1]) - lower_bound <= tolerance * scale:
+            break
+        factor = beta * cholesky_solve(gram_factor, cross @ (left @ right[:, -num_inducing:]))
+    # At small β the optimum is often S = 0, which F only approaches. Where zero is as good, it is the answer.
+    if at_zero - lower_bound <= tolerance * scale:
+        factor, objectives = torch.zeros_like(factor), [*objectives, at_zero]
+    gap = max(objectives[-1] - lower_bound, 0.0) / scale
+    return CovarianceSolution(factor @ factor.mT, objectives[-1], gap, tuple(objectives), gap <= tolerance)
+
+
+def bounded_by_prior(whitened_covariance: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+    """S with its eigenvalues above one brought down to one, so that r ≤ k everywhere.
+
+    J is minimised on points that stand for all. Where an inducing point has none of them nearby, J hardly feels its direction,
+    and the minimiser may give it any variance.
+    """
+    values, vectors = torch.linalg.eigh(whitened_covariance)
+    if values[-1] <= 1:
+        return whitened_covariance
+    # Beside large eigenvalues, those that are zero come out as rounding errors of either sign.
+    return (vectors * values.clamp(0.0, 1.0)) @ vectors.mT
+
+
+def trained_covariance(
+    problem: CovarianceProblem, start: Float[Tensor, "M M"], *, max_iterations: int = 500
+) -> tuple[Float[Tensor, "M M"], LBFGSResult]:
+    """The S that L-BFGS on F finds from a starting S: slower than `wasserstein_covariance`, and a check of it."""
+    # In the coordinates where J's linear part is ‖E‖², F = L_G⁻ᵀ E, directions of very different weight have the same curvature.
+    root = _gram_factor(problem)
+    scaled = (root.mT @ positive_semidefinite_factor(start, name="the starting S")).requires_grad_(True)
+    result = minimize_lbfgs(
+        lambda: covariance_objective(problem, solve_lower_transposed(root, scaled)),
+        [scaled],
+        max_iterations=max_iterations,
+        tolerance=1e-15,
+    )
+    factor = solve_lower_transposed(root, scaled.detach())
+    return factor @ factor.mT, result
+
+
+def _gram_factor(problem: CovarianceProblem) -> Float[Tensor, "M M"]:
+    """L_G with L_G L_Gᵀ = G = ΦAΦᵀ/n, the weight of J's linear part tr(G S)."""
+    gram = (problem.features * problem.precision) @ problem.features.mT / problem.features.shape[1]
+    return cholesky(gram, jitter=1e-14, name="ΦAΦᵀ").factor
+
+
+def _singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """U, σ and Vᵀ of a wide matrix; if not `accurate` from its square, where σ below √eps of the largest are rounding errors."""
+    if accurate:
+        left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+        return left, values, right
+    squares, left = torch.linalg.eigh(matrix @ matrix.mT)
+    values, left = squares.flip(0), left.flip(1)
+    # At the floor U Vᵀ still has norm at most one, which is all that a bound needs of it.
+    values = values.clamp_min(torch.finfo(values.dtype).eps * values[0]).sqrt()
+    return left, values, (left.mT @ matrix) / values[:, None]
+
+
+def _duality_gap(
+    cross: Tensor,
+    gram_factor: Tensor,
+    factor: Tensor,
+    left: Tensor,
+    values: Tensor,
+    right: Tensor,
+    beta: float,
+    num_points: int,
+    accurate: bool,
+) -> float:
+    """An upper bound on J(S) − min J from a feasible point of the dual problem.
+
+    2 tr(C_P^½ C_Q C_P^½)^½ is the minimum over T ≻ 0 of (tr K T⁻¹ + tr R T)/n, so any T with H(T) = (β/n) Φ T Φᵀ ⪯ G bounds
+    min J from below. The T of the current S is made feasible by cutting the eigenvalues h of G^-½ H G^-½ at one, which costs
+    only what the offending directions are worth. See `docs/method.md`, (9) and (10).
+    """
+    floor = torch.finfo(values.dtype).eps * values[0]
+    projected = solve_lower(gram_factor, cross @ left)
+    root = projected * (beta * num_points / values.clamp_min(floor)).sqrt()
+    vectors, singular, _ = _singular_parts(root, accurate)
+    h = singular.square()
+    coordinates = vectors.mT @ (gram_factor.mT @ factor)
+    complementarity = float(((1 - h)[:, None] * coordinates.square()).sum())
+    excess = (h - 1).clamp_min(0)
+    directions = vectors.mT @ projected
+    residual_part = directions @ right[:, : right.shape[1] - factor.shape[1]]
+    violation = excess / h.clamp_min(1) * directions.square().sum(-1)
+    violation -= excess / h.clamp_min(1).square() * residual_part.square().sum(-1)
+    return max(complementarity + beta**2 * float(violation.sum()), 0.0)

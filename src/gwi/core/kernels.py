@@ -1,0 +1,235 @@
+"""Kernels of the variational measure: the sparse posterior kernel r [eq:r_SVGP], feature kernels, the shrunken prior.
+
+Prior kernels k are GPyTorch's own. Everything here is a GPyTorch kernel as well, so sums, products and scalings of them work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from gpytorch.constraints import Positive
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.priors import LogNormalPrior
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gwi.core.linalg import cholesky, positive_semidefinite_factor, solve_lower, solve_lower_transposed
+from gwi.core.measures import kernel_factor, kernel_matrix, kernel_variance
+
+
+def default_kernel(
+    num_features: int,
+    *,
+    lengthscale: float | Float[Tensor, " D"] | None = None,
+    outputscale: float = 1.0,
+    hyper_priors: bool = True,
+    ard: bool = True,
+    shape: type[Kernel] = RBFKernel,
+    **arguments: float,
+) -> ScaleKernel:
+    """The ARD squared-exponential kernel [eq:ARD_kernel], or one of another shape, in float64, for standardised rows and targets.
+
+    Scales are positive through exp rather than GPyTorch's softplus: a fit then steps in relative terms, which matters for the
+    length-scales of irrelevant inputs, that grow by orders of magnitude.
+
+    Args:
+        num_features: D.
+        lengthscale: α_d, one for all or one each; √D unless given, the typical distance of standardised rows.
+        outputscale: σ_f².
+        hyper_priors: register weak log-normal priors on the scales, for `core.prior.fit_prior` to add. Without them few inducing
+            points drive σ_f² to hundreds of target variances, and with it the standard deviation away from data.
+        ard: whether each feature has a length-scale of its own, or all share one.
+        shape: of the kernel, any with a length-scale.
+        arguments: for `shape`, such as ``nu``.
+    """
+    # Centred at √D like the distances themselves (Hvarfner et al. 2024), two orders of magnitude wide.
+    wide = LogNormalPrior(2**0.5 + math.log(num_features) / 2, 3**0.5) if hyper_priors else None
+    unit = LogNormalPrior(0.0, 1.0) if hyper_priors else None
+    num_scales = num_features if ard else None
+    base = shape(ard_num_dims=num_scales, lengthscale_prior=wide, lengthscale_constraint=_positive(), **arguments)
+    kernel = ScaleKernel(base, outputscale_prior=unit, outputscale_constraint=_positive()).double()
+    # As tensors: GPyTorch would round a Python number to float32 on the way in.
+    lengthscale = num_features**0.5 if lengthscale is None else lengthscale
+    base.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).expand(num_scales or 1)
+    kernel.outputscale = torch.tensor(outputscale, dtype=torch.float64)
+    return kernel
+
+
+def _positive() -> Positive:
+    return Positive(transform=torch.exp, inv_transform=torch.log)
+
+
+class SparsePosteriorKernel(Kernel):
+    """r(x, x') = k(x, x') − k_Z(x)ᵀ K_ZZ⁻¹ k_Z(x') + k_Z(x)ᵀ Σ k_Z(x')  [eq:r_SVGP].
+
+    Computed in whitened form: K_ZZ = L Lᵀ, φ(x) = L⁻¹ k_Z(x), Σ = L⁻ᵀ S L⁻¹, so r = (k − φᵀφ') + φᵀ S φ'. The first part
+    is what Z leaves unexplained and is at least zero; S = F Fᵀ makes the second part at least zero.
+
+    Args:
+        prior_kernel: k, any GPyTorch kernel.
+        inducing_points: Z. A parameter that does not ask for gradients until `requires_grad_` is called on it.
+        whitened_covariance: S, positive semi-definite, zero allowed; a batch of J for J outputs. Held as its factor F.
+        jitter: relative jitter of the first Cholesky attempt on K_ZZ.
+    """
+
+    has_lengthscale = False
+
+    def __init__(
+        self,
+        prior_kernel: Kernel,
+        inducing_points: Float[Tensor, "M D"],
+        whitened_covariance: Float[Tensor, "*J K K"],
+        *,
+        jitter: float = 0.0,
+    ):
+        super().__init__()
+        num_inducing = inducing_points.shape[0]
+        if whitened_covariance.shape[-2:] != (num_inducing, num_inducing):
+            raise ValueError(
+                f"{num_inducing} inducing points need a whitened covariance of {num_inducing} × {num_inducing}; "
+                f"got {tuple(whitened_covariance.shape)}."
+            )
+        self.prior_kernel = prior_kernel
+        self.jitter = jitter
+        factor = positive_semidefinite_factor(whitened_covariance.detach(), name="the whitened covariance S")
+        # In row order, whatever the order of what came: products round by it, and a loaded model has to round the same way.
+        self.inducing_points = nn.Parameter(
+            inducing_points.detach().clone(memory_format=torch.contiguous_format), requires_grad=False
+        )
+        self.whitened_factor = nn.Parameter(factor.contiguous(), requires_grad=False)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """One entry an output."""
+        return torch.broadcast_shapes(self.prior_kernel.batch_shape, self.whitened_factor.shape[:-2])
+
+    @property
+    def whitened_covariance(self) -> Float[Tensor, "*J M M"]:
+        """S = F Fᵀ."""
+        return self.whitened_factor @ self.whitened_factor.mT
+
+    @property
+    def covariance(self) -> Float[Tensor, "*J M M"]:
+        """Σ = L⁻ᵀ S L⁻¹, the paper's parameter; ill-conditioned, for comparison and display only."""
+        root = solve_lower_transposed(self.inducing_factor(), self.whitened_factor)
+        return root @ root.mT
+
+    def inducing_factor(self) -> Float[Tensor, "*J M M"]:
+        """L with L Lᵀ = k(Z, Z)."""
+        return cholesky(kernel_matrix(self.prior_kernel, self.inducing_points), jitter=self.jitter, name="k(Z, Z)").factor
+
+    def features(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J M N"]:
+        """φ(x) = L⁻¹ k_Z(x), one column a row of x."""
+        return whitened_features(self.prior_kernel, self.inducing_points, self.inducing_factor(), x)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
+        """r(x₁, x₂), or its diagonal."""
+        factor = self.inducing_factor()
+        phi1 = whitened_features(self.prior_kernel, self.inducing_points, factor, x1)
+        if diag:
+            return residual_variance(self.prior_kernel, x1, phi1) + (self.whitened_factor.mT @ phi1).square().sum(-2)
+        phi2 = phi1 if x1 is x2 else whitened_features(self.prior_kernel, self.inducing_points, factor, x2)
+        in_span = (self.whitened_factor.mT @ phi1).mT @ (self.whitened_factor.mT @ phi2)
+        return kernel_matrix(self.prior_kernel, x1, x2) - phi1.mT @ phi2 + in_span
+
+    def factor(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N R"]:
+        """[L₀, Φᵀ F] with L₀ L₀ᵀ = k(X, X) − ΦᵀΦ, so that r(X, X) is never formed."""
+        phi = self.features(x)
+        prior = kernel_matrix(self.prior_kernel, x)
+        scale = prior.diagonal(dim1=-2, dim2=-1).mean(-1)
+        residual = cholesky(prior - phi.mT @ phi, scale=scale, name="k(X, X) − ΦᵀΦ").factor
+        in_span = phi.mT @ self.whitened_factor
+        batch = torch.broadcast_shapes(residual.shape[:-2], in_span.shape[:-2])
+        return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in (residual, in_span)], dim=-1)
+
+
+def whitened_features(
+    prior_kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    factor: Float[Tensor, "*J M M"],
+    x: Float[Tensor, "N D"],
+) -> Float[Tensor, "*J M N"]:
+    """φ(x) = L⁻¹ k_Z(x) given L: the coordinates of k(·, x) in the orthonormal basis of span k(·, Z)."""
+    return solve_lower(factor, kernel_matrix(prior_kernel, inducing_points, x))
+
+
+def residual_variance(prior_kernel: Kernel, x: Float[Tensor, "N D"], features: Float[Tensor, "*J M N"]) -> Float[Tensor, "*J N"]:
+    """k(x, x) − φ(x)ᵀφ(x): the prior variance that Z leaves unexplained, at least zero."""
+    return residual_part(kernel_variance(prior_kernel, x), features.square().sum(-2))
+
+
+def residual_part(prior_variance: Float[Tensor, "*K N"], explained: Float[Tensor, "*J N"]) -> Float[Tensor, "*L N"]:
+    """What is left of the prior variance; rounding may take it a little below zero, where it is zero."""
+    return (prior_variance - explained).clamp_min(0)
+
+
+class FeatureKernel(Kernel):
+    """k(h(x), h(x')): a kernel on the features of a network or of any other map.
+
+    Args:
+        base_kernel: k on feature space, any GPyTorch kernel.
+        feature_map: h, from (N, D) rows to (N, D') features; a module's parameters take part in training.
+    """
+
+    has_lengthscale = False
+
+    def __init__(self, base_kernel: Kernel, feature_map: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.base_kernel = base_kernel
+        self.feature_map = feature_map
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the base kernel."""
+        return self.base_kernel.batch_shape
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
+        """k(h(x₁), h(x₂)), or its diagonal."""
+        h1 = self._features(x1)
+        if diag:
+            return kernel_variance(self.base_kernel, h1)
+        # The same rows must give the same features to the last bit, or k(X, X) loses its symmetry.
+        return kernel_matrix(self.base_kernel, h1, h1 if x1 is x2 or torch.equal(x1, x2) else self._features(x2))
+
+    def _features(self, x: Tensor) -> Tensor:
+        parameter = next(self.feature_map.parameters(), x) if isinstance(self.feature_map, nn.Module) else x
+        return self.feature_map(x.to(parameter.dtype)).to(x.dtype)
+
+
+class ShrunkenKernel(Kernel):
+    """k(x, x') / (a(x) a(x')): what W₂² with a Gaussian likelihood would choose among all kernels.
+
+    It forgets nothing and learns nothing about where the data are: distance awareness comes from the sparse form, not from
+    the distance of measures. Here to show just that.
+
+    Args:
+        prior_kernel: k.
+        shrinkage: a(x) = 1 + N / (2 β σ²(x)) as a number or as a function from (N, D) rows to (N,) values.
+    """
+
+    has_lengthscale = False
+
+    def __init__(self, prior_kernel: Kernel, shrinkage: float | Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.prior_kernel = prior_kernel
+        self.shrinkage = shrinkage
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the prior kernel."""
+        return self.prior_kernel.batch_shape
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
+        """The shrunken prior, or its diagonal."""
+        if diag:
+            return kernel_variance(self.prior_kernel, x1) / self._shrinkage_at(x1).square()
+        return kernel_matrix(self.prior_kernel, x1, x2) / (self._shrinkage_at(x1)[:, None] * self._shrinkage_at(x2))
+
+    def factor(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N R"]:
+        """L_k / a, row by row."""
+        return kernel_factor(self.prior_kernel, x) / self._shrinkage_at(x)[:, None]
+
+    def _shrinkage_at(self, x: Tensor) -> Float[Tensor, " N"]:
+        return self.shrinkage(x) if callable(self.shrinkage) else x.new_full(x.shape[:1], self.shrinkage)

@@ -1,0 +1,1 @@
+"""Likelihoods: expected log-likelihoods and predictive laws under a Gaussian measure."""

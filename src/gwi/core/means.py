@@ -1,0 +1,217 @@
+"""Means m_Q: sparse or full kernel expansions [eq:svgp_mean], networks, fixed predictors, and combinations of them.
+
+A mean is any callable from (N, D) rows to (J, N) values, J outputs; those below are modules, so a measure that holds one knows
+its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gwi.core.kernels import whitened_features
+from gwi.core.linalg import cholesky, cholesky_solve, solve_lower_transposed
+from gwi.core.measures import kernel_matrix
+from gwi.core.row_sums import RowSums
+
+MeanFunction = Callable[[Tensor], Tensor]
+
+
+class KernelMean(nn.Module):
+    """m_Q(x) = m_P(x) + Σ_m β_m k(x, z_m)  [eq:svgp_mean]; with Z = X it has all N basis functions.
+
+    Held in whitened form, v = Lᵀβ with L Lᵀ = k(Z, Z), so m_Q = m_P + φᵀv: v is well scaled where β is not.
+
+    Args:
+        prior_kernel: k.
+        inducing_points: Z, the centres of the basis functions.
+        whitened_coefficients: v, one row an output.
+        prior_mean: m_P; zero when None.
+        jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+    """
+
+    def __init__(
+        self,
+        prior_kernel: Kernel,
+        inducing_points: Float[Tensor, "M D"],
+        whitened_coefficients: Float[Tensor, "J M"],
+        *,
+        prior_mean: MeanFunction | None = None,
+        jitter: float = 0.0,
+    ):
+        super().__init__()
+        self.prior_kernel = prior_kernel
+        # Shared with a SparsePosteriorKernel when its parameter is passed, so that both learn one Z.
+        shared = isinstance(inducing_points, nn.Parameter)
+        in_order = torch.contiguous_format
+        own = inducing_points.detach().clone(memory_format=in_order)
+        self.inducing_points = inducing_points if shared else nn.Parameter(own, requires_grad=False)
+        self.whitened_coefficients = nn.Parameter(whitened_coefficients.detach().clone(memory_format=in_order))
+        self.prior_mean = prior_mean
+        self.jitter = jitter
+
+    @property
+    def coefficients(self) -> Float[Tensor, "J M"]:
+        """β = L⁻ᵀ v, the paper's parameter."""
+        return solve_lower_transposed(self.inducing_factor(), self.whitened_coefficients[..., None])[..., 0]
+
+    def inducing_factor(self) -> Float[Tensor, "*J M M"]:
+        """L with L Lᵀ = k(Z, Z)."""
+        return cholesky(kernel_matrix(self.prior_kernel, self.inducing_points), jitter=self.jitter, name="k(Z, Z)").factor
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """m_Q at the rows of x."""
+        phi = whitened_features(self.prior_kernel, self.inducing_points, self.inducing_factor(), x)
+        values = (self.whitened_coefficients[..., None, :] @ phi)[..., 0, :]
+        return values if self.prior_mean is None else values + self.prior_mean(x)
+
+
+def titsias_coefficients(sums: RowSums) -> Float[Tensor, "*J M"]:
+    """V = (I + Σ w φφᵀ)⁻¹ Σ w φ y: the mean of the sparse GP posterior of Titsias (2009), and of the exact one at Z = X."""
+    eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
+    factor = cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor
+    return cholesky_solve(factor, sums.projection[..., None])[..., 0]
+
+
+def wasserstein_coefficients(
+    sums: RowSums, unweighted: RowSums, divergence_weight: float, *, jitter: float = 1e-12
+) -> Float[Tensor, "*J M"]:
+    """The v that minimises Σ (y − m)²/2σ² + β ‖m − m_P‖²: the mean part of the generalized loss with W₂² [eq:GL_exact].
+
+    W₂² penalises the size of m, not its roughness: unlike `titsias_coefficients` this is least squares, shrunk, and it
+    interpolates the data when M reaches N. That is why GWI-net stops early and why M matters to GWI: SVGP.
+
+    Args:
+        sums: over all rows with w = 1/σ²(x).
+        unweighted: the same with w = 1.
+        divergence_weight: β.
+        jitter: relative, for the singular case of fewer rows than basis functions.
+    """
+    system = sums.gram + (2 * divergence_weight / sums.num_rows) * unweighted.gram
+    factor = cholesky(system, jitter=jitter, name="ΦAΦᵀ").factor
+    return cholesky_solve(factor, sums.projection[..., None])[..., 0]
+
+
+class ModuleMean(nn.Module):
+    """m_Q(x) = m_P(x) + g(x) for any network g with (N, J) outputs, or (N,) for one output.
+
+    Rows are converted to the network's own dtype and values back, so a float32 network stands beside a float64 kernel.
+    """
+
+    def __init__(self, module: nn.Module, *, prior_mean: MeanFunction | None = None):
+        super().__init__()
+        self.module = module
+        self.prior_mean = prior_mean
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """The network's outputs, one row an output."""
+        parameter = next(self.module.parameters(), x)
+        values = _outputs_first(self.module(x.to(parameter.dtype)), x)
+        return values if self.prior_mean is None else values + self.prior_mean(x)
+
+
+class FixedMean(nn.Module):
+    """A predictor that is only asked, never trained: anything with `predict`, or a callable, from N rows to N or (N, J) values.
+
+    The way to put uncertainty on gradient boosting, a formula, or a service. No gradient passes through it.
+    """
+
+    def __init__(self, predictor: Any):
+        super().__init__()
+        self.predictor = predictor
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """The predictions as constants."""
+        predict = self.predictor.predict if hasattr(self.predictor, "predict") else self.predictor
+        values = predict(x.detach().cpu().numpy())
+        # Through NumPy: torch would read a list as float32 and refuse a reversed view.
+        return _outputs_first(values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C")), x).detach()
+
+
+def _outputs_first(values: Tensor, x: Tensor) -> Float[Tensor, "J N"]:
+    if values.ndim not in (1, 2) or values.shape[0] != x.shape[0]:
+        raise ValueError(
+            f"A predictor must return one value, or one row of values, for each of the {x.shape[0]} input rows; "
+            f"got shape {tuple(values.shape)}."
+        )
+    rows = values[:, None] if values.ndim == 1 else values
+    return rows.mT.to(dtype=x.dtype, device=x.device)
+
+
+class SumMean(nn.Module):
+    """Σ_i m_i: for example a kernel mean and a network that learns its residual."""
+
+    def __init__(self, means: Sequence[nn.Module]):
+        super().__init__()
+        self.means = nn.ModuleList(means)
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """The sum at the rows of x."""
+        return torch.stack([mean(x) for mean in self.means]).sum(0)
+
+
+class JoinedMean(nn.Module):
+    """One mean for each target, side by side: for predictors that know one target only."""
+
+    def __init__(self, means: Sequence[nn.Module]):
+        super().__init__()
+        self.means = nn.ModuleList(means)
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """All targets at the rows of x."""
+        return torch.cat([mean(x) for mean in self.means])
+
+
+class ConvexMean(nn.Module):
+    """Σ_i w_i m_i with w ≥ 0 and Σ w = 1: a stacked mean, with one set of weights for all outputs or one each."""
+
+    weights: Tensor
+
+    def __init__(self, means: Sequence[nn.Module], weights: Float[Tensor, "*J K"]):
+        super().__init__()
+        # Asked the other way round, NaN would pass.
+        convex = (weights >= 0).all() and ((weights.sum(-1) - 1).abs() <= 1e-6).all()
+        if len(means) != weights.shape[-1] or not convex:
+            shown = [round(w, 6) for w in weights.flatten().tolist()]
+            raise ValueError(
+                f"A convex combination of {len(means)} means needs as many weights, none negative, that sum to 1; got {shown}."
+            )
+        self.means = nn.ModuleList(means)
+        self.register_buffer("weights", weights.detach().clone())
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """The weighted sum at the rows of x."""
+        values = torch.stack([mean(x) for mean in self.means])
+        return torch.einsum("jk,kjn->jn", self.weights.to(x.dtype).expand(values.shape[1], -1), values)
+
+
+class ConstantMean(nn.Module):
+    """One value an output, whatever the row."""
+
+    values: Tensor
+
+    def __init__(self, values: Float[Tensor, " J"]):
+        super().__init__()
+        self.register_buffer("values", values.detach().clone())
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """The values at each row."""
+        return self.values.to(x)[:, None].expand(-1, x.shape[0])
+
+
+class FirstColumns(nn.Module):
+    """The first J numbers of a row: the mean of rows that carry its values along, such as a network's logits and features."""
+
+    def __init__(self, num_outputs: int):
+        super().__init__()
+        self.num_outputs = num_outputs
+
+    def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
+        """They."""
+        return x[:, : self.num_outputs].mT

@@ -1,0 +1,151 @@
+"""Fitting the prior: kernel hyper-parameters, noise and optionally Z, by L-BFGS in float64."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi.core.linalg import LOG_TWO_PI
+from gwi.core.objectives import collapsed_bound, log_marginal_likelihood
+from gwi.core.optimize import minimize_lbfgs
+
+# Of the raw parameters of a kernel, logarithms of scales or close to it: exp(±600) are still numbers.
+RAW_BOUND = 600.0
+
+
+@dataclass(frozen=True)
+class PriorFit:
+    """A fitted prior.
+
+    Attributes:
+        kernel: k with its fitted hyper-parameters; the kernel passed in is left as it was.
+        noise_variance: σ²; the mean over targets where each has its own.
+        inducing_points: Z, moved if they were learned; None for the marginal likelihood.
+        log_evidence: the objective reached: the log marginal likelihood, or its lower bound.
+        num_iterations: of L-BFGS.
+        converged: whether it stopped by itself.
+        message: what L-BFGS said.
+        noise_variances: σ² of each target, where each has its own.
+        without_folds: fits to all rows but those of each fold, by which that fold is judged; none where rows are so many that
+            hyper-parameters do not remember a single one.
+    """
+
+    kernel: Kernel
+    noise_variance: float
+    inducing_points: Float[Tensor, "M D"] | None
+    log_evidence: float
+    num_iterations: int
+    converged: bool
+    message: str
+    noise_variances: Float[Tensor, " J"] | None = None
+    without_folds: tuple[PriorFit, ...] = ()
+
+
+def fit_prior(
+    kernel: Kernel,
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "*J N"],
+    *,
+    objective: Literal["collapsed", "marginal"] = "collapsed",
+    inducing_points: Float[Tensor, "M D"] | None = None,
+    learn_inducing_points: bool = False,
+    noise_variance: float = 0.1,
+    sample_weight: Float[Tensor, " N"] | None = None,
+    noise_of_each: bool = False,
+    max_iterations: int = 200,
+    tolerance: float = 1e-9,
+    chunk_size: int = 4096,
+    jitter: float = 1e-8,
+    on_step: Callable[[int, float], None] | None = None,
+) -> PriorFit:
+    """Maximise the evidence over kernel hyper-parameters, σ² and optionally Z.
+
+    ``"collapsed"`` uses all rows through Titsias' bound. ``"marginal"`` is the exact marginal likelihood of the rows given: the
+    paper's choice is to give it the M pairs (Z, y_Z), which is cheap and overfits; with all rows it is an exact GP's. Priors that
+    are registered on the kernel, GPyTorch's way, are added.
+
+    Args:
+        kernel: k to start from; float64.
+        x: rows, standardised.
+        y: targets, standardised, with the prior mean taken off.
+        objective: what to maximise.
+        inducing_points: Z, for the collapsed bound.
+        learn_inducing_points: whether Z moves.
+        noise_variance: σ² to start from.
+        sample_weight: a row with weight w counts as w equal rows.
+        noise_of_each: whether every target has its own σ²; the kernel is one for all.
+        max_iterations: of L-BFGS.
+        tolerance: L-BFGS stops when a step gains less than this share of the objective.
+        chunk_size: rows held at a time.
+        jitter: relative to the mean diagonal; gradients through a factor need more of it than values do.
+        on_step: called with the iteration and the objective.
+
+    Raises:
+        NotPositiveDefiniteError: when not even the starting point can be evaluated.
+    """
+    if objective == "collapsed" and inducing_points is None:
+        raise ValueError('The collapsed bound needs inducing_points; choose them with choose_inducing_points, or use "marginal".')
+    kernel = copy.deepcopy(kernel)
+    z = None if inducing_points is None else inducing_points.detach().clone().requires_grad_(learn_inducing_points)
+    num_targets = y.numel() // x.shape[0]
+    log_noise = torch.full((num_targets, 1) if noise_of_each else (), math.log(noise_variance), dtype=x.dtype, device=x.device)
+    log_noise.requires_grad_(True)
+    parameters = [*(p for p in kernel.parameters() if p.requires_grad), log_noise]
+    if z is not None and learn_inducing_points:
+        parameters.append(z)
+
+    def noise() -> Tensor:
+        if sample_weight is None:
+            return log_noise.exp().expand(-1, len(x)) if noise_of_each else log_noise.exp()
+        return log_noise.exp() / sample_weight
+
+    def repeats() -> Tensor | float:
+        # N(y | f, σ²)^w is N(y | f, σ²/w) times a factor that depends on σ².
+        if sample_weight is None:
+            return 0.0
+        shared = 1 if noise_of_each else num_targets
+        return -shared * ((sample_weight - 1) * (LOG_TWO_PI + log_noise) + sample_weight.log()).sum() / 2
+
+    def evidence() -> Tensor:
+        hyper_prior = sum((law.log_prob(value(module)).sum() for _, module, law, value, _ in kernel.named_priors()), 0.0)
+        if z is None or objective == "marginal":
+            return log_marginal_likelihood(kernel, x, y, noise(), jitter=jitter).sum() + repeats() + hyper_prior
+        bound = collapsed_bound(kernel, z, x, y, noise(), chunk_size=chunk_size, jitter=jitter)
+        return bound.sum() + repeats() + hyper_prior
+
+    def report(step: int, value: float) -> None:
+        if on_step is not None:
+            on_step(step, -value)
+
+    # A floor on σ² relative to the targets: without one, duplicated or noiseless data send it, and the bound, to infinity.
+    variance = max(float(y.square().mean()), torch.finfo(x.dtype).tiny)
+    kernel_parameters = {id(p) for p in kernel.parameters()}
+    bounds: list[tuple[float | None, float | None]] = []
+    for p in parameters:
+        if p is log_noise:
+            bound: tuple[float | None, float | None] = (math.log(1e-8 * variance), None)
+        else:
+            # Line searches try far points. A scale that is zero or infinite in floating point is outside a hyper-prior's support.
+            bound = (-RAW_BOUND, RAW_BOUND) if id(p) in kernel_parameters else (None, None)
+        bounds += [bound] * p.numel()
+    result = minimize_lbfgs(
+        lambda: -evidence(), parameters, bounds=bounds, max_iterations=max_iterations, tolerance=tolerance, on_step=report
+    )
+    return PriorFit(
+        kernel=kernel,
+        noise_variance=float(log_noise.detach().exp().mean()),
+        noise_variances=log_noise.detach().exp()[:, 0] if noise_of_each else None,
+        inducing_points=None if z is None else z.detach(),
+        log_evidence=-result.value,
+        num_iterations=result.num_iterations,
+        converged=result.converged,
+        message=result.message,
+    )

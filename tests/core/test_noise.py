@@ -1,0 +1,126 @@
+"""The noise model finds what made the data, and is judged by rows it has not seen."""
+
+import math
+
+import pytest
+import torch
+
+from gwi.core import noise
+from gwi.core.noise import fit_noise
+from gwi.core.optimize import minimize_lbfgs
+
+F64 = torch.float64
+
+
+def draws(num_rows, seed=0):
+    return torch.randn(num_rows, dtype=F64, generator=torch.Generator().manual_seed(seed))
+
+
+def features(num_rows, size=3, seed=1):
+    return torch.randn(num_rows, size, dtype=F64, generator=torch.Generator().manual_seed(seed))
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def test_constant_noise_is_what_r_leaves_of_the_squared_errors():
+    r = torch.full((4000,), 0.3, dtype=F64)
+    fit = fit_noise(draws(4000) * 1.5, r, features(4000), generator=generator())
+    assert math.isinf(fit.penalty)
+    assert float(fit.noise(features(1))) == pytest.approx(1.5**2 - 0.3, rel=0.05)
+    assert fit.disagreement_weight == 0
+
+
+def test_slopes_are_found_where_they_are():
+    x = features(3000)
+    std = (0.2 + 0.5 * x[:, 0]).exp()
+    fit = fit_noise(draws(3000) * std, torch.zeros(3000, dtype=F64), x, generator=generator())
+    assert math.isfinite(fit.penalty)
+    ratio = fit.noise(x) / std.square()
+    assert 0.8 < float(ratio.quantile(0.05)) < float(ratio.quantile(0.95)) < 1.25
+
+
+def test_means_that_disagree_where_they_err_add_to_the_variance_in_proportion():
+    spread = features(4000, 1, seed=4)[:, 0].square()
+    errors = draws(4000) * (0.1 + 4.0 * spread).sqrt()
+    fit = fit_noise(errors, torch.zeros(4000, dtype=F64), features(4000), disagreement=spread, generator=generator())
+    assert fit.disagreement_weight == pytest.approx(4.0, rel=0.15)
+    assert float(fit.noise(features(1))) == pytest.approx(0.1, rel=0.2)
+
+
+def test_disagreement_that_says_nothing_is_turned_down():
+    spread = features(20_000, 1, seed=4)[:, 0].square()
+    fit = fit_noise(draws(20_000), torch.zeros(20_000, dtype=F64), features(20_000), disagreement=spread, generator=generator())
+    assert fit.disagreement_weight < 0.1
+
+
+def test_far_rows_do_not_decide_a_fit_under_heavy_tails():
+    x = features(600)
+    errors = draws(600)
+    errors[:6] = 40.0
+    x[:6, 0] = 2.5
+    zeros = torch.zeros(600, dtype=F64)
+    normal = fit_noise(errors, zeros, x, penalties=(3.0,), allow_constant=False, generator=generator())
+    both = fit_noise(errors, zeros, x, penalties=(3.0,), allow_constant=False, degrees=(5.0, math.inf), generator=generator())
+    assert both.degrees_of_freedom == 5.0
+    row = torch.tensor([[2.0, 0.0, 0.0]], dtype=F64)
+    assert float(both.noise(row)) < 0.2 * float(normal.noise(row))
+
+
+def test_unseen_noise_is_less_sure_than_the_fit_itself():
+    # More features than rows can bear: the fit flatters the rows it was made from.
+    errors, x = draws(150), features(150, 30)
+    zeros = torch.zeros(150, dtype=F64)
+    fit = fit_noise(errors, zeros, x, penalties=(3.0,), allow_constant=False, generator=generator())
+    flattered = (errors.square() / fit.noise(x)).mean()
+    honest = (errors.square() / fit.unseen).mean()
+    assert float(flattered) == pytest.approx(1.0, abs=0.1)
+    assert honest > 1.3 * flattered
+
+
+def test_few_rows_have_constant_noise():
+    fit = fit_noise(draws(20), torch.zeros(20, dtype=F64), features(20))
+    assert math.isinf(fit.penalty)
+    torch.testing.assert_close(fit.unseen, fit.noise(features(20)))
+
+
+@pytest.mark.parametrize("degrees", [math.inf, 5.0])
+def test_the_derivative_of_the_nll_is_that_of_differentiation(degrees):
+    residuals, variance = draws(50) * 3, torch.rand(50, dtype=F64, generator=generator()) + 0.01
+    variance.requires_grad_()
+    (wanted,) = torch.autograd.grad(noise._nll(residuals, variance, degrees).sum(), variance)
+    torch.testing.assert_close(noise._nll_derivative(residuals, variance.detach(), degrees), wanted)
+
+
+@pytest.mark.parametrize("degrees", [math.inf, 5.0])
+@pytest.mark.parametrize("penalty", [math.inf, 3.0])
+@pytest.mark.parametrize("disagrees", [True, False])
+def test_each_fit_ends_where_the_gradients_by_differences_vanish(degrees, penalty, disagrees, monkeypatch):
+    objectives = []
+
+    def kept(objective, parameters, **settings):
+        objectives.append((objective, parameters))
+        return minimize_lbfgs(objective, parameters, **settings)
+
+    monkeypatch.setattr(noise, "minimize_lbfgs", kept)
+    spread = torch.rand(200, dtype=F64, generator=generator()) * disagrees
+    rows = noise._Rows(draws(200), 0.1 * torch.ones(200, dtype=F64), spread, features(200), torch.ones(200, dtype=F64))
+    noise._fit(rows, penalty, degrees)
+    (objective, parameters) = objectives[0]
+    flat = torch.cat([p.reshape(-1) for p in parameters])
+    # Away from the end, too.
+    for shift in (0.0, 0.3):
+        found = torch.cat([g.reshape(-1) for g in _moved(objective, parameters, flat + shift)[1]])
+        steps = 1e-6 * torch.eye(len(flat), dtype=F64)
+        ups, downs = ([_moved(objective, parameters, flat + shift + sign * step)[0] for step in steps] for sign in (1, -1))
+        wanted = (torch.stack(ups) - torch.stack(downs)) / 2e-6
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+        if not shift:
+            assert found.abs().max() < 0.05
+
+
+def _moved(objective, parameters, flat):
+    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parameter.copy_(part.reshape(parameter.shape))
+    return objective()

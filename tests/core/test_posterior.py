@@ -1,0 +1,125 @@
+"""A prepared posterior predicts what the measure itself predicts."""
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from sklearn.linear_model import LinearRegression
+
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
+from gwi.core.measures import GaussianMeasure
+from gwi.core.networks import mlp
+from gwi.core.posterior import PreparedPosterior
+
+F64 = torch.float64
+
+
+def rows(num_rows, seed=0, dim=2):
+    return torch.randn(num_rows, dim, dtype=F64, generator=torch.Generator().manual_seed(seed))
+
+
+def covariance(num_outputs, size, seed=1):
+    root = torch.randn(num_outputs, size, size, dtype=F64, generator=torch.Generator().manual_seed(seed)) / size**0.5
+    return 0.3 * root @ root.mT
+
+
+def every_mean(kernel, z):
+    v = torch.linspace(-1, 1, 2 * len(z), dtype=F64).reshape(2, -1)
+    own = KernelMean(kernel, z, v)
+    other = KernelMean(MaternKernel(ard_num_dims=2).double(), rows(7, seed=3), v[:, :7])
+    # In single precision a row's output depends, in its last digits, on how many rows there are.
+    network = ModuleMean(mlp(2, 2, generator=torch.Generator().manual_seed(0)).double())
+    line = FixedMean(LinearRegression().fit(np.eye(2), np.eye(2)))
+    weights = torch.tensor([[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]], dtype=F64)
+    return {
+        "none": None,
+        "own points": own,
+        "other points": other,
+        "network": network,
+        "sum": SumMean([own, network, line]),
+        "mixture of sums": ConvexMean([SumMean([own, other]), network, line], weights),
+    }
+
+
+@pytest.mark.parametrize("name", every_mean(default_kernel(2), rows(10)))
+@pytest.mark.parametrize("lengthscale", [1.0, 30.0], ids=["well conditioned", "ill conditioned"])
+def test_prepared_marginals_are_those_of_the_measure(name, lengthscale):
+    kernel = default_kernel(2, lengthscale=lengthscale).requires_grad_(False)
+    z = rows(10)
+    posterior = GaussianMeasure(every_mean(kernel, z)[name], SparsePosteriorKernel(kernel, z, covariance(2, 10))).requires_grad_(
+        False
+    )
+    prepared = PreparedPosterior(posterior)
+    assert (prepared.basis.factor is None) == (lengthscale == 1.0)
+    x = rows(50, seed=5)
+    for found, wanted in zip(prepared.marginals(x), posterior.marginals(x), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(prepared.mean_at(x), posterior.mean_at(x), rtol=1e-9, atol=1e-9)
+
+
+def test_batches_of_rows_have_the_joint_law_of_the_measure():
+    kernel = default_kernel(2).requires_grad_(False)
+    z = rows(10)
+    posterior = GaussianMeasure(
+        every_mean(kernel, z)["mixture of sums"], SparsePosteriorKernel(kernel, z, covariance(2, 10))
+    ).requires_grad_(False)
+    batches = rows(24, seed=6).reshape(2, 3, 4, 2)
+    mean, joint = PreparedPosterior(posterior).joint(batches)
+    assert mean.shape == (2, 3, 2, 4)
+    for i in range(2):
+        for j in range(3):
+            law = posterior(batches[i, j])
+            torch.testing.assert_close(mean[i, j], law.mean, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(joint[i, j], law.covariance_matrix, rtol=1e-8, atol=1e-8)
+
+
+def test_gradients_with_respect_to_rows_pass_through():
+    kernel = default_kernel(2).requires_grad_(False)
+    z = rows(10)
+    prepared = PreparedPosterior(
+        GaussianMeasure(every_mean(kernel, z)["own points"], SparsePosteriorKernel(kernel, z, covariance(2, 10)))
+    ).requires_grad_(False)
+    x = rows(3, seed=7).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: prepared.joint(x)[1].sum() + prepared.joint(x)[0].sum(), x)
+
+
+def test_a_diagonal_covariance_needs_no_decomposition_and_zero_is_one():
+    kernel, z, x = default_kernel(2).requires_grad_(False), rows(10), rows(20, seed=4)
+    for s in (torch.zeros(10, 10, dtype=F64), 0.25 * torch.eye(10, dtype=F64)):
+        r = SparsePosteriorKernel(kernel, z, s)
+        _, variance = PreparedPosterior(GaussianMeasure(None, r)).marginals(x)
+        torch.testing.assert_close(variance[0], r(x, diag=True))
+
+
+def test_other_kernels_and_plain_functions_are_refused():
+    with pytest.raises(TypeError, match="SparsePosteriorKernel"):
+        PreparedPosterior(GaussianMeasure(None, ScaleKernel(RBFKernel())))
+    kernel = SparsePosteriorKernel(default_kernel(2), rows(3), torch.eye(3, dtype=F64))
+    with pytest.raises(TypeError, match="FixedMean"):
+        PreparedPosterior(GaussianMeasure(lambda x: x[None, :, 0], kernel))
+
+
+def test_means_that_disagree_add_their_spread_to_the_kernel():
+    kernel = default_kernel(2).requires_grad_(False)
+    z = rows(10)
+    stack = every_mean(kernel, z)["mixture of sums"]
+    posterior = GaussianMeasure(stack, SparsePosteriorKernel(kernel, z, covariance(2, 10))).requires_grad_(False)
+    gamma = torch.tensor([2.0, 5.0], dtype=F64)
+    prepared = PreparedPosterior(posterior, gamma)
+    x = rows(6, seed=7)
+    members, mean = [part(x) for part in stack.means], stack(x)
+    expected = torch.zeros(2, 6, 6, dtype=F64)
+    for j in range(2):
+        for k, member in enumerate(members):
+            delta = member[j] - mean[j]
+            expected[j] += gamma[j] * stack.weights[j, k] * torch.outer(delta, delta)
+    torch.testing.assert_close(prepared.disagreement(x), expected)
+    found_mean, r, spread = prepared.parts(x)
+    torch.testing.assert_close(found_mean, mean)
+    torch.testing.assert_close(spread, expected.diagonal(dim1=1, dim2=2))
+    torch.testing.assert_close(r, posterior.marginals(x)[1])
+    _, joint = prepared.joint(x[None])
+    torch.testing.assert_close(joint[0], posterior(x).covariance_matrix + expected, rtol=1e-8, atol=1e-8)
+    # One mean that has all the weight cannot disagree with itself.
+    assert (expected[1] == 0).all()
