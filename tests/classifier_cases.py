@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
-from gwi.classifiers import PlainClassifier
+from gwi.predictors.logits import PlainClassifier
 
 TREES = {
     "histogram boosting": HistGradientBoostingClassifier(max_iter=5, max_leaf_nodes=6, min_samples_leaf=5),

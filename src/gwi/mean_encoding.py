@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from gwi.classifiers import ClassifierLogits, PlainClassifier
 from gwi.codec import Node, Reader, Writer, tag_of
 from gwi.core.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
 from gwi.core.networks import EnsembleMLP
 from gwi.core.scaling import OriginalRowsMean, RescaledMean, Scales
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.predictors import LinearPredictor, Predictor, plain_predictor
-from gwi.trees import BoostedTrees, Forest
+from gwi.predictors.linear import LinearPredictor, Predictor, plain_predictor
+from gwi.predictors.logits import ClassifierLogits, PlainClassifier
+from gwi.predictors.trees import BoostedTrees, Forest
 
 # Tags in a file, never names of classes.
 _COMPOSED: dict[str, type[nn.Module]] = {"sum": SumMean, "weighted": ConvexMean, "per-target": JoinedMean}

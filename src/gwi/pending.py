@@ -19,11 +19,11 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
-from gwi.classifiers import ClassifierLogits, logits_of_one_class, plain_classifier
 from gwi.core.means import ConstantMean, FixedMean, JoinedMean
 from gwi.core.scaling import OriginalRowsMean, Scales
 from gwi.learners import Task, Trained, at_rows
-from gwi.predictors import plain_predictor
+from gwi.predictors.linear import plain_predictor
+from gwi.predictors.logits import ClassifierLogits, logits_of_one_class, plain_classifier
 
 T = TypeVar("T")
 

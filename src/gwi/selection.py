@@ -23,7 +23,7 @@ from gwi.core.prior import PriorFit
 from gwi.core.scaling import RescaledMean
 from gwi.learners import Task, Trained, frozen_learner, kernel_learner, module_learner, network_learner
 from gwi.pending import Pending, estimator_learner
-from gwi.predictors import plain_predictor
+from gwi.predictors.linear import plain_predictor
 
 # Below so many rows "auto" is the exact GP alone: inside training rows of seven tables the stack is better from 60 rows on, in
 # gaps above all (`benchmarks/small_tables.py`); with fewer no one would know which member to believe.

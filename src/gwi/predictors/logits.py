@@ -8,7 +8,7 @@ A `PlainClassifier` is held as the arrays of its scores, each name after their t
 | array | shape | meaning |
 | --- | --- | --- |
 | column | (J,) | which of the K classes of the fit each class of the problem is; −1 where it is none |
-| link | () | the place of its link in `gwi.scores.LINKS` |
+| link | () | the place of its link in `gwi.predictors.decision.LINKS` |
 | floor | () | the lowest probability |
 
 Labels are not held: logits need their number and order only.
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import NotFittedError
 
-from gwi.scores import (
+from gwi.predictors.decision import (
     LINKS,
     Link,
     Scores,
@@ -37,7 +37,7 @@ from gwi.scores import (
     score_arrays,
     score_tag,
 )
-from gwi.trees import Array, Arrays, Forest
+from gwi.predictors.trees import Array, Arrays, Forest
 
 # A class that a forest's trees all vote against has probability zero and a logit of −∞; one wrong row would cost everything.
 # At 10⁻⁴ a wrong row costs 9.2 nats and a right one at most J · 10⁻⁴, which is less than a table of some 10⁴ rows can tell from

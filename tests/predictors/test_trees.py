@@ -22,8 +22,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
-from gwi import trees
-from gwi.trees import BoostedTrees, Forest, plain_trees
+from gwi.predictors.linear import trees
+from gwi.predictors.trees import BoostedTrees, Forest, plain_trees
 
 SINGLE = {
     "boosting": HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=1, max_leaf_nodes=15),

@@ -35,8 +35,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTre
 from sklearn.utils.extmath import softmax
 from sklearn.utils.validation import check_is_fitted
 
-from gwi.predictors import LinearPredictor
-from gwi.trees import Array, Arrays, BoostedTrees, Forest, Trees, nodes_are_known
+from gwi.predictors.linear import LinearPredictor
+from gwi.predictors.trees import Array, Arrays, BoostedTrees, Forest, Trees, nodes_are_known
 
 Link = Literal["probabilities", "logistic", "softmax", "one-vs-rest", "margins"]
 LINKS: tuple[Link, ...] = get_args(Link)

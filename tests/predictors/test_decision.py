@@ -21,7 +21,6 @@ from classifier_cases import (
     table,
     there_and_back,
 )
-from gwi.classifiers import ClassifierLogits, PlainClassifier, plain_classifier
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure
@@ -31,8 +30,9 @@ from gwi.encoding import decode_model, encode_model
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.files import from_bytes, to_bytes
 from gwi.model import RegressionModel
-from gwi.scores import LINKS
-from test_trees import mutation, walked
+from gwi.predictors.decision import LINKS
+from gwi.predictors.logits import ClassifierLogits, PlainClassifier, plain_classifier
+from predictors.test_trees import mutation, walked
 
 pytestmark = pytest.mark.unchecked
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn import linear_model
 
 from gwi._typing import Array
-from gwi.trees import Trees, plain_trees
+from gwi.predictors.trees import Trees, plain_trees
 
 _LINEAR = tuple(
     getattr(linear_model, name)

@@ -37,7 +37,7 @@ from classifier_cases import (
     table,
     there_and_back,
 )
-from gwi.classifiers import PROBABILITY_FLOOR, ClassifierLogits, logits_of_one_class, plain_classifier
+from gwi.predictors.logits import PROBABILITY_FLOOR, ClassifierLogits, logits_of_one_class, plain_classifier
 
 pytestmark = pytest.mark.unchecked
 

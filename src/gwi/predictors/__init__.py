@@ -1,0 +1,1 @@
+"""Other people's fitted models as means that a file can hold."""
