@@ -14,9 +14,9 @@ import pytest
 
 import gwi
 from gwi import cli
-from gwi.columns import Columns
-from gwi.outputs import Writer, excel_safe
-from gwi.tables import Source, Table, read_table
+from gwi.tables.encoder import Columns
+from gwi.tables.source import Source, Table, read_table
+from gwi.tables.writer import Writer, excel_safe
 from gwi.tool import mean_of
 
 pytestmark = pytest.mark.unchecked

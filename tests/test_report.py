@@ -14,7 +14,7 @@ from gwi.examination import class_checks, examine, heard_columns, sampled
 from gwi.report import _input_cell
 from gwi.report_charts import verdict
 from gwi.svg import Axis, percent, round_numbers, shown
-from gwi.tables import open_table
+from gwi.tables.source import open_table
 from gwi.tool import load_tool
 
 pytestmark = pytest.mark.unchecked

@@ -15,14 +15,14 @@ import pytest
 
 from gwi import cli, launching, stream_tasks, stream_tool
 from gwi import snapshots as gwi_snapshots
-from gwi.columns import Columns
 from gwi.console import noted_warnings
 from gwi.exceptions import GWIWarning, UserError
 from gwi.sketches import priorities
 from gwi.snapshots import Snapshots
 from gwi.sources import fingerprint_of
 from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table, table_source
-from gwi.tables import open_table, read_table
+from gwi.tables.encoder import Columns
+from gwi.tables.source import open_table, read_table
 from gwi.tool import Choices, load_tool, target_of
 
 pytestmark = pytest.mark.unchecked

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gwi._typing import Array
 from gwi.chunks import CHUNK_SIZE, Chunk
 from gwi.descriptions import described
-from gwi.schemas import joint_schema
+from gwi.tables.schemas import joint_schema
 
 # The most bytes at the end of a file that are looked at to tell it from others.
 LARGEST_FOOTER = 1 << 26

@@ -118,7 +118,7 @@ def fit(
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
     from gwi.ranks import joined
     from gwi.stream_tool import is_large
-    from gwi.tables import open_table, read_table
+    from gwi.tables.source import open_table, read_table
     from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
     leave_out = names(drop)
@@ -228,8 +228,8 @@ def predict(
     if not to_stream:
         check_output(output, force, model, data)
     from gwi._progress import progress
-    from gwi.outputs import Writer, kept_names
-    from gwi.tables import open_table, read_parts
+    from gwi.tables.source import open_table, read_parts
+    from gwi.tables.writer import Writer, kept_names
     from gwi.tool import load_tool, predictions
 
     tool, source = load_tool(model), open_table(data)
@@ -261,7 +261,7 @@ def evaluate(
 ) -> None:
     """Score a model on a table that has the target."""
     from gwi._progress import progress
-    from gwi.tables import open_table, read_parts
+    from gwi.tables.source import open_table, read_parts
     from gwi.tool import all_scores, judge, load_tool
 
     tool, source = load_tool(model), open_table(data)
@@ -294,7 +294,7 @@ def report(
     from gwi._progress import progress
     from gwi.examination import examine
     from gwi.report import report_page
-    from gwi.tables import open_table
+    from gwi.tables.source import open_table
     from gwi.tool import load_tool
 
     tool, source = load_tool(model), open_table(data)
@@ -330,7 +330,7 @@ def compare(
     from gwi._progress import progress
     from gwi.comparison import compare as compare_methods
     from gwi.comparison_page import check_kind, content, print_comparison
-    from gwi.tables import read_table
+    from gwi.tables.source import read_table
     from gwi.tool import TaskName, guess_task, target_of
 
     if output is not None:

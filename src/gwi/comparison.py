@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from gwi._typing import Array
 from gwi.classification_metrics import score_classes
 from gwi.classifier import GWIClassifier
-from gwi.columns import Columns
 from gwi.estimators import GWIRegressor
 from gwi.exceptions import UserError
 from gwi.metrics import Law, score
-from gwi.tables import Table
+from gwi.tables.encoder import Columns
+from gwi.tables.source import Table
 from gwi.tool import FEWEST_ROWS, TaskName
 
 OURS = "gwi"

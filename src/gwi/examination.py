@@ -21,7 +21,7 @@ from gwi.diagnostics import diagnose, far_from_training
 from gwi.estimators import GWIRegressor
 from gwi.findings import Check, Finding, found, graded
 from gwi.metrics import Law
-from gwi.tables import Source, Table, read_parts
+from gwi.tables.source import Source, Table, read_parts
 from gwi.tool import Judged, Tool, all_scores, judge, target_of
 
 # Rows, and cells, that a report looks at; of more a sample.

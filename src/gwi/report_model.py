@@ -9,9 +9,9 @@ from html import escape
 import torch
 
 from gwi.classifier import GWIClassifier
-from gwi.columns import Column
 from gwi.estimators import GWIRegressor
 from gwi.svg import percent, shown
+from gwi.tables.encoder import Column
 from gwi.tool import Tool
 
 # Names of means for readers; others are shown as they are.

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from gwi.arrow_sources import ArrowSource
 from gwi.chunks import Chunk
-from gwi.columns import Columns
 from gwi.exceptions import GWIWarning, UserError
 from gwi.ranks import Ranks
 from gwi.sketches import priorities
 from gwi.stream_tasks import FEW_NUMBERS
-from gwi.tables import DECIMAL, Source, Table, open_table, parquet_files, read_parts
+from gwi.tables.encoder import Columns
+from gwi.tables.source import DECIMAL, Source, Table, open_table, parquet_files, read_parts
 from gwi.tool import (
     Choices,
     Judged,

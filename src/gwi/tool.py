@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from gwi._files import write_atomically
 from gwi._typing import Array
-from gwi.cells import number_pattern, numbers, texts
 from gwi.classification_metrics import class_totals
 from gwi.classifier import GWIClassifier
-from gwi.columns import Columns
 from gwi.core.distributions import quantile
 from gwi.estimators import GWIRegressor
 from gwi.exceptions import ModelFileError, UserError
 from gwi.files import from_bytes, to_bytes
 from gwi.metrics import Law, score_totals
 from gwi.persistence import from_content
-from gwi.tables import Table
+from gwi.tables.encoder import Columns
+from gwi.tables.parsing import number_pattern, numbers, texts
+from gwi.tables.source import Table
 
 TaskName = Literal["regression", "classification"]
 # A target of whole numbers is taken for classes when it has no more values than this, each of them so often on average.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gwi.exceptions import UserError
-from gwi.tables import Table
+from gwi.tables.source import Table
 
 # What makes a spreadsheet take a cell for a formula; a number may begin so.
 _FORMULA, _NUMBER = re.compile(r"[=+\-−@\t\r]"), re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gwi.columns import Columns
 from gwi.exceptions import UserError
-from gwi.tables import read_table
+from gwi.tables.encoder import Columns
+from gwi.tables.source import read_table
 
 
 def table_of(folder, text, name="data.csv"):

@@ -1,6 +1,6 @@
 """Tables from files: CSV with any usual delimiter and encoding, Parquet, gzip; whole or some rows at a time.
 
-Cells of text files stay text as they are written; `gwi.columns` turns them into numbers. pyarrow parses. What is ours is to say
+Cells of text files stay text as they are written; `gwi.tables.encoder` turns them into numbers. pyarrow parses. What is ours is to say
 where a file is wrong: `UserError` names file, line and column.
 """
 
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.exceptions import UserError
-from gwi.schemas import joint_schema
-from gwi.text_files import BLOCK, Utf8
+from gwi.tables.schemas import joint_schema
+from gwi.tables.text import BLOCK, Utf8
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 # Where a Parquet file says with which mark its text writes decimals.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
-from gwi.tables import Table
+from gwi.tables.source import Table
 
 # Cells that mean there is no value, besides empty ones.
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "NULL", "null", "None", "?")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi.exceptions import UserError
-from gwi.tables import open_table, read_parts, read_table
+from gwi.tables.source import open_table, read_parts, read_table
 
 PLAIN = "a,y\n1,2\n3,4\n"
 RIGHT = {

@@ -22,7 +22,8 @@ import numpy as np
 from jaxtyping import Float
 
 from gwi._typing import Array
-from gwi.cells import (
+from gwi.exceptions import UserError
+from gwi.tables.parsing import (
     ISO_DATE,
     MARKED_NUMBER,
     OTHER_DATE,
@@ -35,8 +36,7 @@ from gwi.cells import (
     share_of,
     texts,
 )
-from gwi.exceptions import UserError
-from gwi.tables import Table
+from gwi.tables.source import Table
 
 # Text with up to so many values gets one column a value.
 MOST_CATEGORIES = 20
