@@ -15,11 +15,11 @@ import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
 from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
 from gwi.calibration import judged_covariance, matching_sums
-from gwi.class_model import share_of_prior
 from gwi.class_tasks import feature_kernel
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
 from gwi.learners import Task
+from gwi.models.classification import share_of_prior
 
 pytestmark = pytest.mark.unchecked
 

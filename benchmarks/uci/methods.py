@@ -18,7 +18,7 @@ from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.fitting import assemble
 from gwi.metrics import Law
-from gwi.model import RegressionModel
+from gwi.models.regression import RegressionModel
 
 
 def law_of(model: RegressionModel, x: Array) -> Law:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gwi.core.noise import noise_features
 from gwi.estimators import GWIRegressor
-from gwi.model import differentiable
+from gwi.models.regression import differentiable
 
 try:
     from botorch.models.model import Model

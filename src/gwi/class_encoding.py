@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gwi.class_model import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows, UsualScores
 from gwi.codec import Node, Reader, Writer, encode_kernel
 from gwi.core.features import NetworkFeatures
 from gwi.core.measures import GaussianMeasure
@@ -20,6 +19,7 @@ from gwi.core.scaling import Scales
 from gwi.encoding import SCALES, decode_posterior_kernel, decode_scales, encode_posterior_kernel
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.mean_encoding import decode_mean, decode_module, decode_shape, encode_mean, encode_module
+from gwi.models.classification import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows, UsualScores
 
 # Kinds of labels that JSON can hold.
 _LABELS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}

@@ -23,17 +23,6 @@ from gwi.calibration import (
     left_out_for,
     matching_sums,
 )
-from gwi.class_model import (
-    CHUNK_SIZE,
-    ClassificationModel,
-    ClassMember,
-    ClassSummary,
-    LogitsAndFeatures,
-    StandardRows,
-    UsualScores,
-    energy,
-    share_of_prior,
-)
 from gwi.class_scales import FEWEST_ROWS, JUDGED_NUMBERS, Judgement, TemperingName, choose_scales
 from gwi.core.covariance import matched_divergence_weights
 from gwi.core.kernels import SparsePosteriorKernel, whitened_features
@@ -44,6 +33,17 @@ from gwi.core.prior import PriorFit
 from gwi.correction import learn_correction
 from gwi.learners import Task, Trained
 from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
+from gwi.models.classification import (
+    CHUNK_SIZE,
+    ClassificationModel,
+    ClassMember,
+    ClassSummary,
+    LogitsAndFeatures,
+    StandardRows,
+    UsualScores,
+    energy,
+    share_of_prior,
+)
 from gwi.pending import run_pending
 from gwi.selection import name_of, stack
 

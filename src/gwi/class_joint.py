@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from gwi.batches import Batches
 from gwi.calibration import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, prior_for
 from gwi.class_fitting import LearnedLogits, temper_classes
-from gwi.class_model import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
 from gwi.class_scales import TemperingName
 from gwi.class_tasks import ClassOptions, Prepared, class_kernel, frozen_logits, row_scales
 from gwi.core.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
@@ -35,6 +34,7 @@ from gwi.core.row_sums import row_sums
 from gwi.core.scaling import OriginalRowsMean
 from gwi.learners import Task, Trained
 from gwi.logits import dirichlet_targets, indicators, require_outputs, rescaled, stacking_weights, standardised_indicators
+from gwi.models.classification import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
 
 # M of the preset, in units of √N.
 PAPER_FACTORS = (0.5, 0.75, 1.0)

@@ -22,7 +22,6 @@ from gwi.batches import Batches, Reservoir
 from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
 from gwi.chunks import RowSource
 from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
-from gwi.class_model import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import FeatureKernel, default_kernel
@@ -32,6 +31,7 @@ from gwi.core.scaling import OriginalRowsMean, Scales
 from gwi.fitting import mean_basis_size
 from gwi.learners import Task, Trained
 from gwi.logits import indicators, plan_logits, require_outputs, standardised_indicators
+from gwi.models.classification import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.stream_tasks import stream_task
 
 NUM_FOLDS = 5

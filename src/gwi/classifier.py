@@ -30,7 +30,6 @@ from gwi.chunks import RowSource
 from gwi.class_encoding import encode_class_summary, encode_classes
 from gwi.class_fitting import assemble_classes
 from gwi.class_joint import joint_logits, joint_model, joint_options, paper_model
-from gwi.class_model import ClassDecomposition, ClassSummary
 from gwi.class_scales import TemperingName, checked_tempering
 from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits, wants_features
 from gwi.classification_metrics import entropy
@@ -38,6 +37,7 @@ from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.files import to_bytes
+from gwi.models.classification import ClassDecomposition, ClassSummary
 from gwi.ranks import Ranks
 from gwi.sources import as_source, is_source
 from gwi.stream_tasks import in_memory, validation_arrays

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi.estimators import GWIRegressor
-from gwi.model import RegressionModel
+from gwi.models.regression import RegressionModel
 
 # Okabe and Ito's colours.
 MEAN, DATA, INDUCING, ALARM = "#000000", "#0072B2", "#009E73", "#D55E00"

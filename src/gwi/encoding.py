@@ -21,7 +21,7 @@ from gwi.core.noise import LogLinearNoise
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError
 from gwi.mean_encoding import decode_mean, encode_mean
-from gwi.model import Member, RegressionModel, Summary
+from gwi.models.regression import Member, RegressionModel, Summary
 
 SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
 _NOISE = ("log_level", "slopes", "centre", "scale")

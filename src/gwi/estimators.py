@@ -37,7 +37,7 @@ from gwi.files import to_bytes
 from gwi.findings import severe_messages
 from gwi.fitting import KernelFitName, Learned, TailsName, assemble, extended, learn_means
 from gwi.learners import Task
-from gwi.model import Decomposition, differentiable
+from gwi.models.regression import Decomposition, differentiable
 from gwi.paper import Kind
 from gwi.presets import paper_preset
 from gwi.ranks import Ranks

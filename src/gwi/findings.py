@@ -20,7 +20,7 @@ from torch import Tensor
 from gwi._typing import Array
 from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.core.noise import noise_features
-from gwi.model import RegressionModel
+from gwi.models.regression import RegressionModel
 
 Severity = Literal["note", "warning", "severe"]
 

@@ -26,7 +26,7 @@ from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import noise_features
 from gwi.core.prior import PriorFit
 from gwi.learners import Task, Trained, kernel_learner
-from gwi.model import Member, RegressionModel, Summary
+from gwi.models.regression import Member, RegressionModel, Summary
 from gwi.pending import run_pending
 from gwi.selection import cross_fitted_weights, learn, name_of, stack
 

@@ -48,7 +48,7 @@ from gwi.drawing import (
     target_number,
     targets,
 )
-from gwi.model import RegressionModel
+from gwi.models.regression import RegressionModel
 
 LEVELS = np.arange(1, 20) / 20
 

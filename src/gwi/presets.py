@@ -10,7 +10,7 @@ import torch
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.fitting import average_nll
 from gwi.learners import Task
-from gwi.model import Member, RegressionModel, Summary
+from gwi.models.regression import Member, RegressionModel, Summary
 from gwi.paper import Kind, fit_paper
 
 

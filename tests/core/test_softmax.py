@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gwi.class_model import MOST_STD, within_reach
 from gwi.core.likelihoods.softmax import SoftmaxLikelihood, expected_log_normaliser, softmax_moments
+from gwi.models.classification import MOST_STD, within_reach
 
 F64 = torch.float64
 

@@ -29,7 +29,7 @@ from gwi.core.scaling import OriginalRowsMean, Scales
 from gwi.encoding import decode_model, encode_model
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.files import from_bytes, to_bytes
-from gwi.model import RegressionModel
+from gwi.models.regression import RegressionModel
 from gwi.predictors.decision import LINKS
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier, plain_classifier
 from predictors.test_trees import mutation, walked

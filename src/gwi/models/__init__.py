@@ -1,0 +1,1 @@
+"""What a fit leaves behind: it predicts, and does nothing else."""
