@@ -35,7 +35,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from benchmarks import records
 from gwi import GWIRegressor
 from gwi.exceptions import ModelFileError
-from gwi.files import from_bytes
+from gwi.storage.container import from_bytes
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("fit", "cluster")

@@ -18,8 +18,8 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from gwi import GWIRegressor, ModelFileError, load, mlp
 from gwi.exceptions import UnsavableError
-from gwi.files import from_bytes, to_bytes
 from gwi.persistence import from_content
+from gwi.storage.container import from_bytes, to_bytes
 
 pytestmark = pytest.mark.unchecked
 

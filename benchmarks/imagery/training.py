@@ -20,7 +20,7 @@ from benchmarks.imagery.networks import ARCHITECTURES, Architecture, SmallCNN, b
 from benchmarks.records import RESULTS
 from gwi._files import write_atomically
 from gwi.downloads import cache_file, recall
-from gwi.files import from_bytes, to_bytes
+from gwi.storage.container import from_bytes, to_bytes
 
 # The shared networks of the records: with them post-hoc rows are made again on any machine, to the last digits.
 KEPT = RESULTS / "networks"

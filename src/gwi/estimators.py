@@ -31,9 +31,7 @@ from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.core.tempering import conformal_quantile
-from gwi.encoding import encode_model, encode_summary
 from gwi.exceptions import GWIWarning
-from gwi.files import to_bytes
 from gwi.findings import severe_messages
 from gwi.fitting import KernelFitName, Learned, TailsName, assemble, extended, learn_means
 from gwi.learners import Task
@@ -43,6 +41,8 @@ from gwi.presets import paper_preset
 from gwi.ranks import Ranks
 from gwi.regression_tasks import array_task, checked_validation, chosen_means, given_points, require_options
 from gwi.sources import as_source, is_source
+from gwi.storage.container import to_bytes
+from gwi.storage.regression import encode_model, encode_summary
 from gwi.stream_tasks import in_memory, stream_task, validation_arrays
 
 

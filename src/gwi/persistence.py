@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from gwi.class_encoding import decode_class_summary, decode_classes
 from gwi.classifier import GWIClassifier
-from gwi.encoding import decode_model, decode_summary
 from gwi.estimators import GWIRegressor
 from gwi.exceptions import ModelFileError
-from gwi.files import from_bytes
+from gwi.storage.classification import decode_class_summary, decode_classes
+from gwi.storage.container import from_bytes
+from gwi.storage.regression import decode_model, decode_summary
 
 
 def load(

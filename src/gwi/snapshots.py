@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gwi._files import write_atomically
 from gwi.exceptions import CheckpointWarning, ModelFileError
-from gwi.files import from_bytes, to_bytes
+from gwi.storage.container import from_bytes, to_bytes
 
 # Seconds between snapshots of one stage, and the share of the time that they may take: large ones are farther apart.
 INTERVAL, SHARE = 2.0, 0.01

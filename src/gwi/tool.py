@@ -20,9 +20,9 @@ from gwi.classifier import GWIClassifier
 from gwi.core.distributions import quantile
 from gwi.estimators import GWIRegressor
 from gwi.exceptions import ModelFileError, UserError
-from gwi.files import from_bytes, to_bytes
 from gwi.metrics import Law, score_totals
 from gwi.persistence import from_content
+from gwi.storage.container import from_bytes, to_bytes
 from gwi.tables.encoder import Columns
 from gwi.tables.parsing import number_pattern, numbers, texts
 from gwi.tables.source import Table

@@ -26,12 +26,12 @@ from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
 from gwi.core.scaling import OriginalRowsMean, Scales
-from gwi.encoding import decode_model, encode_model
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.files import from_bytes, to_bytes
 from gwi.models.regression import RegressionModel
 from gwi.predictors.decision import LINKS
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier, plain_classifier
+from gwi.storage.container import from_bytes, to_bytes
+from gwi.storage.regression import decode_model, encode_model
 from predictors.test_trees import mutation, walked
 
 pytestmark = pytest.mark.unchecked

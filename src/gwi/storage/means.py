@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from gwi.codec import Node, Reader, Writer, tag_of
 from gwi.core.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
 from gwi.core.networks import EnsembleMLP
 from gwi.core.scaling import OriginalRowsMean, RescaledMean, Scales
@@ -17,6 +16,7 @@ from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.predictors.linear import LinearPredictor, Predictor, plain_predictor
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier
 from gwi.predictors.trees import BoostedTrees, Forest
+from gwi.storage.kernels import Node, Reader, Writer, tag_of
 
 # Tags in a file, never names of classes.
 _COMPOSED: dict[str, type[nn.Module]] = {"sum": SumMean, "weighted": ConvexMean, "per-target": JoinedMean}

@@ -1,4 +1,4 @@
-"""A fitted classification as a JSON document and named tensors, and back: a closed list of parts, as in `gwi.encoding`."""
+"""A fitted classification as a JSON document and named tensors, and back: a closed list of parts, as in `gwi.storage.regression`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gwi.codec import Node, Reader, Writer, encode_kernel
 from gwi.core.features import NetworkFeatures
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Scales
-from gwi.encoding import SCALES, decode_posterior_kernel, decode_scales, encode_posterior_kernel
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.mean_encoding import decode_mean, decode_module, decode_shape, encode_mean, encode_module
 from gwi.models.classification import ClassificationModel, ClassMember, ClassSummary, LogitsAndFeatures, StandardRows, UsualScores
+from gwi.storage.kernels import Node, Reader, Writer, encode_kernel
+from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
+from gwi.storage.regression import SCALES, decode_posterior_kernel, decode_scales, encode_posterior_kernel
 
 # Kinds of labels that JSON can hold.
 _LABELS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gwi.codec import Node, Reader, Writer, decode_kernel, encode_kernel
 from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError
-from gwi.mean_encoding import decode_mean, encode_mean
 from gwi.models.regression import Member, RegressionModel, Summary
+from gwi.storage.kernels import Node, Reader, Writer, decode_kernel, encode_kernel
+from gwi.storage.means import decode_mean, encode_mean
 
 SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
 _NOISE = ("log_level", "slopes", "centre", "scale")
