@@ -35,9 +35,9 @@ from benchmarks.speed import COLUMNS, record
 from gwi import GWIRegressor, stream_tasks
 from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
-from gwi.ranks import joined
-from gwi.sources import parquet_source
 from gwi.stream_tasks import stream_task
+from gwi.streaming.loaders import parquet_source
+from gwi.streaming.process_group import joined
 
 NUM_COLUMNS, NUM_INDUCING, GROUP, FILES = 10, 200, 1 << 17, 4
 SET = "generated"

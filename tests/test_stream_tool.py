@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi import cli, launching, stream_tasks, stream_tool
-from gwi import snapshots as gwi_snapshots
 from gwi.console import noted_warnings
 from gwi.exceptions import GWIWarning, UserError
-from gwi.sketches import priorities
-from gwi.snapshots import Snapshots
-from gwi.sources import fingerprint_of
 from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table, table_source
+from gwi.streaming import checkpoints as gwi_snapshots
+from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.loaders import fingerprint_of
+from gwi.streaming.summary import priorities
 from gwi.tables.encoder import Columns
 from gwi.tables.source import open_table, read_table
 from gwi.tool import Choices, load_tool, target_of

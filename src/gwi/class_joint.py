@@ -15,7 +15,6 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gwi.batches import Batches
 from gwi.calibration import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, prior_for
 from gwi.class_fitting import LearnedLogits, temper_classes
 from gwi.class_scales import TemperingName
@@ -35,6 +34,7 @@ from gwi.core.scaling import OriginalRowsMean
 from gwi.learners import Task, Trained
 from gwi.logits import dirichlet_targets, indicators, require_outputs, rescaled, stacking_weights, standardised_indicators
 from gwi.models.classification import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
+from gwi.streaming.batches import Batches
 
 # M of the preset, in units of √N.
 PAPER_FACTORS = (0.5, 0.75, 1.0)

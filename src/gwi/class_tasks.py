@@ -18,9 +18,7 @@ from torch.utils.data import DataLoader
 
 from gwi._progress import Report
 from gwi._typing import Array
-from gwi.batches import Batches, Reservoir
 from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
-from gwi.chunks import RowSource
 from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
 from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
@@ -33,6 +31,8 @@ from gwi.learners import Task, Trained
 from gwi.logits import indicators, plan_logits, require_outputs, standardised_indicators
 from gwi.models.classification import CHUNK_SIZE, LogitsAndFeatures, StandardRows
 from gwi.stream_tasks import stream_task
+from gwi.streaming.batches import Batches, Reservoir
+from gwi.streaming.rows import RowSource
 
 NUM_FOLDS = 5
 # Numbers in all factors F_j together: with M inducing points and J classes, J M² of them.

@@ -24,9 +24,7 @@ from gwi._files import write_atomically
 from gwi._progress import Report, progress
 from gwi._typing import Array
 from gwi._validation import as_array, document_of, floating_dtype, like, listed, require_choice
-from gwi.batches import Batches, checked_shapes, indices, labels_and_shape, pair_of
 from gwi.calibration import CovarianceName
-from gwi.chunks import RowSource
 from gwi.class_fitting import assemble_classes
 from gwi.class_joint import joint_logits, joint_model, joint_options, paper_model
 from gwi.class_scales import TemperingName, checked_tempering
@@ -36,11 +34,13 @@ from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.models.classification import ClassDecomposition, ClassSummary
-from gwi.ranks import Ranks
-from gwi.sources import as_source, is_source
 from gwi.storage.classification import encode_class_summary, encode_classes
 from gwi.storage.container import to_bytes
 from gwi.stream_tasks import in_memory, validation_arrays
+from gwi.streaming.batches import Batches, checked_shapes, indices, labels_and_shape, pair_of
+from gwi.streaming.loaders import as_source, is_source
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.rows import RowSource
 
 LikelihoodName = Literal["softmax", "robust-max"]
 # The share of the rows that joint training sets apart when no validation rows are given.

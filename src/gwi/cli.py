@@ -116,8 +116,8 @@ def fit(
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
-    from gwi.ranks import joined
     from gwi.stream_tool import is_large
+    from gwi.streaming.process_group import joined
     from gwi.tables.source import open_table, read_table
     from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
@@ -165,8 +165,8 @@ def _fit_large(
     """Fit a table that is read some rows at a time, alone or with other processes; the first writes and prints."""
     import contextlib
 
-    from gwi.ranks import Ranks
     from gwi.stream_tool import as_parquet, fit_large
+    from gwi.streaming.process_group import Ranks
 
     quiet, is_first = not choices.verbose, Ranks.current().is_first
     source, said = as_parquet(source)

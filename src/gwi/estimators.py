@@ -26,7 +26,6 @@ from gwi._progress import progress
 from gwi._typing import Array
 from gwi._validation import as_array, document_of, floating_dtype, like
 from gwi.calibration import CovarianceChoice, NoiseName, row_kernel
-from gwi.chunks import RowSource
 from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
@@ -38,12 +37,13 @@ from gwi.learners import Task
 from gwi.models.regression import Decomposition, differentiable
 from gwi.paper import Kind
 from gwi.presets import paper_preset
-from gwi.ranks import Ranks
 from gwi.regression_tasks import array_task, checked_validation, chosen_means, given_points, require_options
-from gwi.sources import as_source, is_source
 from gwi.storage.container import to_bytes
 from gwi.storage.regression import encode_model, encode_summary
 from gwi.stream_tasks import in_memory, stream_task, validation_arrays
+from gwi.streaming.loaders import as_source, is_source
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.rows import RowSource
 
 
 class GWIRegressor(RegressorMixin, BaseEstimator):

@@ -29,8 +29,8 @@ from gwi.core.prior import PriorFit
 from gwi.core.row_sums import RowSums, combined, row_sums
 from gwi.core.scaling import Scales
 from gwi.core.training import train
-from gwi.parallel_training import train_on_stream
-from gwi.streams import Rule, Stream
+from gwi.streaming.stream import Rule, Stream
+from gwi.streaming.training import train_on_stream
 
 T = TypeVar("T")
 

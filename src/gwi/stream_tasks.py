@@ -16,15 +16,15 @@ from torch import Tensor
 from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.chunks import Chunk, RowSource
 from gwi.core.scaling import Scales
-from gwi.descriptions import described, estimator_description
 from gwi.learners import Task
-from gwi.ranks import Ranks
-from gwi.sketches import NUM_JUDGES, Moments, Sample, Sketch, sketch
-from gwi.snapshots import Snapshots
-from gwi.sources import LoaderSource, as_source, fingerprint_of, in_order, is_source, shares_of
-from gwi.streams import Stream
+from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.fingerprint import described, estimator_description
+from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, is_source, shares_of
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.rows import Chunk, RowSource
+from gwi.streaming.stream import Stream
+from gwi.streaming.summary import NUM_JUDGES, Moments, Sample, Sketch, sketch
 
 # Numbers that are read into memory without a thought: 80 MB.
 FEW_NUMBERS = 10**7

@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi.arrow_sources import ArrowSource
-from gwi.chunks import Chunk
 from gwi.exceptions import GWIWarning, UserError
-from gwi.ranks import Ranks
-from gwi.sketches import priorities
 from gwi.stream_tasks import FEW_NUMBERS
+from gwi.streaming.parquet import ArrowSource
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.rows import Chunk
+from gwi.streaming.summary import priorities
 from gwi.tables.encoder import Columns
 from gwi.tables.source import DECIMAL, Source, Table, open_table, parquet_files, read_parts
 from gwi.tool import (

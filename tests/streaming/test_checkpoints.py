@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gwi import GWIRegressor, stream_tasks
 from gwi.core.kernels import default_kernel
-from gwi.descriptions import described
-from gwi.snapshots import Snapshots
-from gwi.sources import ArraySource, LoaderSource, fingerprint_of
+from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.fingerprint import described
+from gwi.streaming.loaders import ArraySource, LoaderSource, fingerprint_of
 
 
 def test_a_snapshot_comes_back_to_the_last_bit(tmp_path):

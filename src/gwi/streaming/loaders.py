@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, SubsetRandomSampler
 
 from gwi._typing import Array
-from gwi.arrow_sources import parquet_source as parquet_source
-from gwi.chunks import CHUNK_SIZE, RowSource
-from gwi.chunks import Chunk as Chunk
-from gwi.descriptions import described, digest
+from gwi.streaming.fingerprint import described, digest
+from gwi.streaming.parquet import parquet_source as parquet_source
+from gwi.streaming.rows import CHUNK_SIZE, RowSource
+from gwi.streaming.rows import Chunk as Chunk
 
 # Groups that are mixed when rows are shuffled, and rows of a group where the source has none of its own.
 MIXED = 4

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from gwi.ranks import Ranks
-from gwi.sources import seed_of
-from gwi.streams import Rule, Stream
+from gwi.streaming.loaders import seed_of
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.stream import Rule, Stream
 
 # Rows a step, fewer where there are few rows, and the fewest steps.
 SMALLEST_BATCH, LARGEST_BATCH = 128, 1024

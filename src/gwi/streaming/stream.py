@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi._progress import Report, silent
-from gwi.batches import indices
-from gwi.chunks import Chunk, RowSource
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 from gwi.core.row_sums import SUMMED, RowSums, combined, no_sums, row_sums
 from gwi.core.scaling import Scales
-from gwi.ranks import Ranks
-from gwi.sketches import Sketch
-from gwi.snapshots import Snapshots
-from gwi.sources import in_order, seed_of, shuffled
+from gwi.streaming.batches import indices
+from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.loaders import in_order, seed_of, shuffled
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.rows import Chunk, RowSource
+from gwi.streaming.summary import Sketch
 
 # From standardised rows and targets to what is to be learned there.
 Rule = Callable[[Tensor, Tensor], Tensor]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.chunks import CHUNK_SIZE, Chunk
-from gwi.descriptions import described
+from gwi.streaming.fingerprint import described
+from gwi.streaming.rows import CHUNK_SIZE, Chunk
 from gwi.tables.schemas import joint_schema
 
 # The most bytes at the end of a file that are looked at to tell it from others.

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
-from gwi import sources
-from gwi.ranks import Ranks
-from gwi.sketches import Moments, Sample, priorities, sketch
-from gwi.sources import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
 from gwi.stream_tasks import stream_task
+from gwi.streaming import loaders as sources
+from gwi.streaming.loaders import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.summary import Moments, Sample, priorities, sketch
 
 
 def rows(count=1000, seed=0):

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from gwi._progress import Report, silent
 from gwi._typing import Array
-from gwi.chunks import Chunk, RowSource
 from gwi.core.scaling import Scales
-from gwi.ranks import Ranks
-from gwi.sources import shares_of
+from gwi.streaming.loaders import shares_of
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.rows import Chunk, RowSource
 
 # Rows that judge, and rows for all that is learned from a sample.
 NUM_JUDGES, NUM_SAMPLED = 10_000, 20_000

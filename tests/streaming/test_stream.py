@@ -12,14 +12,15 @@ from sklearn.linear_model import LinearRegression
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
-from gwi import GWIClassifier, GWIRegressor, learners, parallel_training, stream_tasks
+from gwi import GWIClassifier, GWIRegressor, learners, stream_tasks
 from gwi.core.kernels import default_kernel
 from gwi.core.row_sums import row_sums
 from gwi.learners import squares
-from gwi.parallel_training import train_on_stream
-from gwi.snapshots import Snapshots
-from gwi.sources import ArraySource
 from gwi.stream_tasks import stream_task
+from gwi.streaming import training as parallel_training
+from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.loaders import ArraySource
+from gwi.streaming.training import train_on_stream
 
 pytestmark = pytest.mark.unchecked
 

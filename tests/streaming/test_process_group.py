@@ -11,17 +11,18 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from gwi import GWIRegressor, parallel_training, stream_tasks
+from gwi import GWIRegressor, stream_tasks
 from gwi.core import networks
 from gwi.core.covariance import covariance_problem, titsias_covariance, wasserstein_covariance
 from gwi.core.kernels import default_kernel
 from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.learners import squares
-from gwi.parallel_training import add_gradients, train_on_stream
-from gwi.ranks import Ranks, joined
-from gwi.snapshots import Snapshots
-from gwi.sources import ArraySource
 from gwi.stream_tasks import stream_task
+from gwi.streaming import training as parallel_training
+from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.loaders import ArraySource
+from gwi.streaming.process_group import Ranks, joined
+from gwi.streaming.training import add_gradients, train_on_stream
 
 # The groups of each process: uneven shares, and the last process of three and of four has none.
 SHARES = {1: [[0, 1, 2, 3, 4]], 2: [[0], [1, 2, 3, 4]], 3: [[4, 0], [3, 1, 2], []], 4: [[2], [0, 1], [3, 4], []]}

@@ -1,0 +1,1 @@
+"""Rows beyond memory: sources, passes over them, many processes, checkpoints."""
