@@ -25,8 +25,8 @@ from gwi.calibration import NoiseName, choose_noise
 from gwi.core.distributions import DEGREES, choose_tails, log_density, quantile
 from gwi.core.noise import noise_features
 from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
+from gwi.evaluation.regression import Law
 from gwi.fitting import Learned, assemble
-from gwi.metrics import Law
 
 COVARIANCES: dict[str, dict[str, Any]] = {
     "S = 0": {"covariance": "zero"},

@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.records import append, read
 from gwi import GWIClassifier
-from gwi.classification_metrics import score_classes
+from gwi.evaluation.classification import score_classes
 
 SETS = {"wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
 NAME = "classification"

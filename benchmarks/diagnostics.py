@@ -25,7 +25,7 @@ from benchmarks import records
 from gwi import GWIRegressor, GWIWarning, default_kernel, diagnose
 from gwi._typing import Array
 from gwi.datasets import UCIName, gap_splits, load_uci, standard_splits
-from gwi.findings import Severity
+from gwi.evaluation.checks import Severity
 
 NAME = "diagnostics"
 FAULT = "fault"

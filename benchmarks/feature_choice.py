@@ -26,11 +26,11 @@ from benchmarks.imagery.networks import SmallCNN
 from benchmarks.imagery.protocol import one_thread
 from benchmarks.imagery.training import RECIPES, in_batches, trained
 from gwi import NetworkFeatures, default_kernel
-from gwi.classification_metrics import entropy, score_ood
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import residual_variance, whitened_features
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix, kernel_variance
+from gwi.evaluation.classification import entropy, score_ood
 from gwi.models.classification import UsualScores, energy
 
 NUM_OUTLIERS, NUM_SAMPLE = 2000, 5000

@@ -20,7 +20,7 @@ from benchmarks.records import append, read
 from gwi import GWIRegressor
 from gwi.core.distributions import STACK_OPTIMISM
 from gwi.datasets import UCIName, load_uci, standard_splits
-from gwi.metrics import Law, score
+from gwi.evaluation.regression import Law, score
 
 SETS: tuple[UCIName, ...] = ("concrete", "energy", "wine_red", "kin8nm", "power", "protein", "naval", "boston")
 MEANS = ("auto", "svgp")

@@ -24,7 +24,7 @@ from benchmarks.records import append, read
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.datasets import UCIName, gap_splits, load_uci, standard_splits
-from gwi.metrics import Law, score
+from gwi.evaluation.regression import Law, score
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht", "kin8nm", "power")
 SIZES, NUM_DRAWS, MAX_TEST = (60, 120, 200), 2, 300

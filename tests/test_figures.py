@@ -35,7 +35,7 @@ from benchmarks.records import read
 from scipy.stats import t as student
 
 from gwi import GaussianMeasure, SparsePosteriorKernel, default_kernel, wasserstein_squared
-from gwi.metrics import Law
+from gwi.evaluation.regression import Law
 
 ROOT = Path(__file__).parent.parent
 KILOBYTE = 1000

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import gwi
-from gwi.classification_metrics import score_classes
+from gwi.evaluation.classification import score_classes
 
 pytest_plugins = ("image_problem",)
 pytestmark = pytest.mark.unchecked

@@ -13,7 +13,7 @@ from benchmarks.imagery.protocol import Task, extent
 from benchmarks.imagery.store import Key, Store
 from torch import nn
 
-from gwi.classification_metrics import score_classes
+from gwi.evaluation.classification import score_classes
 from image_problem import SHAPES, TASK, bytes_of
 
 pytest_plugins = ("image_problem",)

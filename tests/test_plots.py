@@ -18,9 +18,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from gwi import GWIRegressor, plots
-from gwi.classification_metrics import score_classes
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.measures import GaussianMeasure
+from gwi.evaluation.classification import score_classes
 
 pytestmark = pytest.mark.unchecked
 

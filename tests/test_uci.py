@@ -16,7 +16,7 @@ from benchmarks.uci import interface, methods, protocol
 from benchmarks.uci.protocol import CAPS, SMALL, Task, extent
 from benchmarks.uci.store import Key, Store
 
-from gwi.metrics import Law
+from gwi.evaluation.regression import Law
 
 pytestmark = pytest.mark.unchecked
 

@@ -14,7 +14,7 @@ from benchmarks.markdown import table
 from benchmarks.records import read, write
 from gwi import GWIRegressor
 from gwi.datasets import UCIName, load_uci, standard_splits
-from gwi.metrics import Law, score
+from gwi.evaluation.regression import Law, score
 
 NAME = "calibration"
 TABLES: tuple[UCIName, ...] = ("boston", "concrete", "power")

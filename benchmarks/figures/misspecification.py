@@ -92,9 +92,9 @@ def estimator(kind: str, x: Array) -> GWIRegressor:
 
 
 def diagnosis(fitted: GWIRegressor, x: Array, y: Array) -> Sequence[Any]:
-    """Findings of `gwi.diagnostics.diagnose` on rows that the model has not seen; without it, one check of our own."""
-    if importlib.util.find_spec("gwi.diagnostics") is not None:
-        return importlib.import_module("gwi.diagnostics").diagnose(fitted, x, y).findings
+    """Findings of `gwi.evaluation.diagnostics.diagnose` on rows that the model has not seen; without it, one check of our own."""
+    if importlib.util.find_spec("gwi.evaluation.diagnostics") is not None:
+        return importlib.import_module("gwi.evaluation.diagnostics").diagnose(fitted, x, y).findings
     mean, std = fitted.predict(x, return_std=True)
     error = math.sqrt(float(np.square((y - mean) / std).mean()))
     left = float(np.mean(fitted.ood_score(x)))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from benchmarks.imagery.interface import NUM_DRAWS, Fitted, Method, Prediction, Problem, mixed, softmax
 from benchmarks.imagery.training import in_batches, train, trained
 from gwi._typing import Array
-from gwi.classification_metrics import score_classes
+from gwi.evaluation.classification import score_classes
 
 DROPOUT = 0.2
 # Mean-field inference: the weight of the KL divergence, where it starts, and how it is trained.

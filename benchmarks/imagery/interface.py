@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks.imagery.data import Data
 from benchmarks.imagery.training import Recipe, Trained
 from gwi._typing import Array
-from gwi.classification_metrics import entropy
+from gwi.evaluation.classification import entropy
 
 # Passes at prediction of the methods that draw; few of the other methods' predictions cost more than one.
 NUM_DRAWS = 20

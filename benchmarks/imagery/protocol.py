@@ -22,7 +22,7 @@ from benchmarks.imagery.store import Key, outlier_column
 from benchmarks.imagery.training import RECIPES, Recipe, Trained, in_batches, trained
 from benchmarks.machine import peak_megabytes, reset_peak, versions
 from gwi._typing import Array
-from gwi.classification_metrics import NUM_BINS, entropy, score_classes, score_ood
+from gwi.evaluation.classification import NUM_BINS, entropy, score_classes, score_ood
 
 NUM_SEEDS = 2
 NUM_PAPER_SEEDS = 1

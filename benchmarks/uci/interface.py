@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.metrics import Law
+from gwi.evaluation.regression import Law
 
 # Indices of rows.
 Rows = NDArray[np.signedinteger[Any]]

@@ -16,8 +16,8 @@ from benchmarks.uci import networks, peers
 from benchmarks.uci.interface import Budget, Fitted, Method
 from gwi import GWIRegressor
 from gwi._typing import Array
+from gwi.evaluation.regression import Law
 from gwi.fitting import assemble
-from gwi.metrics import Law
 from gwi.models.regression import RegressionModel
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.uci.interface import Budget, Fitted, hold_out, standardised
 from gwi._typing import Array
-from gwi.metrics import Law
+from gwi.evaluation.regression import Law
 
 
 def exact_gp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:

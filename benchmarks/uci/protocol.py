@@ -17,7 +17,7 @@ from benchmarks.uci.methods import METHODS, YIELDS, fit
 from benchmarks.uci.store import Key
 from gwi._typing import Array
 from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
-from gwi.metrics import score
+from gwi.evaluation.regression import score
 
 SETS: tuple[UCIName, ...] = get_args(UCIName)
 SMALL: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")

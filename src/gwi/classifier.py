@@ -29,10 +29,10 @@ from gwi.class_fitting import assemble_classes
 from gwi.class_joint import joint_logits, joint_model, joint_options, paper_model
 from gwi.class_scales import TemperingName, checked_tempering
 from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits, wants_features
-from gwi.classification_metrics import entropy
 from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
+from gwi.evaluation.classification import entropy
 from gwi.models.classification import ClassDecomposition, ClassSummary
 from gwi.storage.classification import encode_class_summary, encode_classes
 from gwi.storage.container import to_bytes

@@ -20,11 +20,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.classification_metrics import score_classes
 from gwi.classifier import GWIClassifier
 from gwi.estimators import GWIRegressor
+from gwi.evaluation.classification import score_classes
+from gwi.evaluation.regression import Law, score
 from gwi.exceptions import UserError
-from gwi.metrics import Law, score
 from gwi.tables.encoder import Columns
 from gwi.tables.source import Table
 from gwi.tool import FEWEST_ROWS, TaskName

@@ -30,8 +30,8 @@ from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.core.tempering import conformal_quantile
+from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
-from gwi.findings import severe_messages
 from gwi.fitting import KernelFitName, Learned, TailsName, assemble, extended, learn_means
 from gwi.learners import Task
 from gwi.models.regression import Decomposition, differentiable

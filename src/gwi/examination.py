@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gwi._typing import Array
-from gwi.classification_metrics import entropy
 from gwi.classifier import GWIClassifier
-from gwi.diagnostics import diagnose, far_from_training
 from gwi.estimators import GWIRegressor
-from gwi.findings import Check, Finding, found, graded
-from gwi.metrics import Law
+from gwi.evaluation.checks import Check, Finding, found, graded
+from gwi.evaluation.classification import entropy
+from gwi.evaluation.diagnostics import diagnose, far_from_training
+from gwi.evaluation.regression import Law
 from gwi.models.classification import StandardRows
 from gwi.tables.source import Source, Table, read_parts
 from gwi.tool import Judged, Tool, all_scores, judge, target_of

@@ -18,7 +18,6 @@ from scipy.stats import binom, t
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.classification_metrics import NUM_BINS
 from gwi.core.distributions import cumulative, quantile
 from gwi.core.measures import kernel_factor
 from gwi.core.tempering import conformal_quantile
@@ -48,6 +47,7 @@ from gwi.drawing import (
     target_number,
     targets,
 )
+from gwi.evaluation.classification import NUM_BINS
 from gwi.models.regression import RegressionModel
 
 LEVELS = np.arange(1, 20) / 20

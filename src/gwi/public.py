@@ -29,10 +29,10 @@ from gwi.core.objectives import collapsed_bound, generalized_loss, log_marginal_
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import RowSums, row_sums
 from gwi.core.training import train
-from gwi.diagnostics import Diagnosis, diagnose
 from gwi.estimators import GWIRegressor
+from gwi.evaluation.checks import Finding
+from gwi.evaluation.diagnostics import Diagnosis, diagnose
 from gwi.exceptions import GWIWarning, JitterWarning, ModelFileError, NotPositiveDefiniteError
-from gwi.findings import Finding
 from gwi.persistence import load
 from gwi.stream_predictions import predict_source, score_source
 

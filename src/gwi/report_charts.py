@@ -11,8 +11,8 @@ from jaxtyping import Float
 from scipy.stats import binom
 
 from gwi._typing import Array
-from gwi.classification_metrics import NUM_BINS
 from gwi.core.distributions import quantile
+from gwi.evaluation.classification import NUM_BINS
 from gwi.examination import Examined
 from gwi.svg import Axis, Chart, around, percent, shown
 

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.classification_metrics import ClassScores, class_totals
 from gwi.classifier import GWIClassifier
 from gwi.core.distributions import quantile
 from gwi.core.tempering import conformal_quantile
 from gwi.estimators import GWIRegressor
-from gwi.metrics import Law, Scores, score_totals
+from gwi.evaluation.classification import ClassScores, class_totals
+from gwi.evaluation.regression import Law, Scores, score_totals
 from gwi.streaming.batches import indices
 from gwi.streaming.loaders import as_source, in_order
 from gwi.streaming.parquet import ArrowSource, finite_numbers, open_dataset

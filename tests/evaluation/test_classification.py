@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score, roc_curve
 
-from gwi.classification_metrics import OODScores, entropy, score_classes, score_ood
+from gwi.evaluation.classification import OODScores, entropy, score_classes, score_ood
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from gwi.metrics import Law, score
+from gwi.evaluation.regression import Law, score
 
 LAWS = {
     "normal": Law(np.array([[0.3]]), np.array([[1.7]])),

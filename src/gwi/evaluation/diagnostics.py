@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.findings import Check, Finding, found, graded, training_checks
+from gwi.evaluation.checks import Check, Finding, found, graded, training_checks
 
 # The kernel is confident where less than half of its prior variance is left.
 CONFIDENT = 0.5

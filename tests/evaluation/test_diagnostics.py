@@ -25,12 +25,12 @@ from gwi import (
     titsias_covariance,
 )
 from gwi.core.measures import kernel_matrix, kernel_variance
-from gwi.diagnostics import _calibration
-from gwi.findings import Check, collapsed_variance, found, graded, lengthscales, tempering, training_checks
+from gwi.evaluation.checks import Check, collapsed_variance, found, graded, lengthscales, tempering, training_checks
+from gwi.evaluation.diagnostics import _calibration
 
 pytestmark = pytest.mark.unchecked
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 KINDS = {
     "mean-and-kernel-disagree",
     "few-inducing-points",

@@ -1,0 +1,1 @@
+"""Scores, and checks of the ways uncertainty is silently wrong."""
