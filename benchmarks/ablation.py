@@ -21,12 +21,12 @@ import torch
 from benchmarks.records import append, read
 from gwi import GWIRegressor
 from gwi._typing import Array
-from gwi.calibration import NoiseName, choose_noise
 from gwi.core.distributions import DEGREES, choose_tails, log_density, quantile
 from gwi.core.noise import noise_features
 from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
 from gwi.evaluation.regression import Law
-from gwi.fitting import Learned, assemble
+from gwi.fitting.held_out_covariance import NoiseName, choose_noise
+from gwi.fitting.regression import Learned, assemble
 
 COVARIANCES: dict[str, dict[str, Any]] = {
     "S = 0": {"covariance": "zero"},

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.records import write
 from gwi import GWIRegressor
-from gwi.selection import estimated_seconds, plan
+from gwi.fitting.stacking import estimated_seconds, plan
 
 
 def main() -> None:

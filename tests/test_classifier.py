@@ -13,8 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gwi
 from class_data import NAMES, split_classes, three_classes
-from gwi import GWIClassifier, logits, mlp
+from gwi import GWIClassifier, mlp
 from gwi.exceptions import UnsavableError
+from gwi.fitting.regression import logits
 
 pytestmark = pytest.mark.unchecked
 

@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
 from gwi import GWIRegressor, load
-from gwi.selection import plan
+from gwi.fitting.stacking import plan
 from waves import wave
 
 pytestmark = pytest.mark.unchecked

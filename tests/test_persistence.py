@@ -43,8 +43,8 @@ class Wave(torch.nn.Module):
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     """Files of networks that have learned little are no different."""
-    monkeypatch.setattr("gwi.selection.FEWEST_EPOCHS", 2)
-    monkeypatch.setattr("gwi.selection.MOST_EPOCHS", 2)
+    monkeypatch.setattr("gwi.fitting.stacking.FEWEST_EPOCHS", 2)
+    monkeypatch.setattr("gwi.fitting.stacking.MOST_EPOCHS", 2)
 
 
 def seeded(seed=0):

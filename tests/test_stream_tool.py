@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gwi import cli, launching, stream_tasks, stream_tool
+from gwi import cli, launching, stream_tool
 from gwi.console import noted_warnings
 from gwi.exceptions import GWIWarning, UserError
+from gwi.fitting.regression import stream_rows as stream_tasks
 from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table, table_source
 from gwi.streaming import checkpoints as gwi_snapshots
 from gwi.streaming.checkpoints import Snapshots

@@ -23,7 +23,7 @@ from benchmarks.records import read, write
 from gwi import KernelMean, default_kernel, row_sums
 from gwi.core.means import wasserstein_coefficients
 from gwi.datasets import Toy
-from gwi.paper import Kind, initial_posterior, train_posterior
+from gwi.fitting.paper import Kind, initial_posterior, train_posterior
 
 NOISE_STD = 0.5
 

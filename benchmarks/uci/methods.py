@@ -17,7 +17,7 @@ from benchmarks.uci.interface import Budget, Fitted, Method
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.evaluation.regression import Law
-from gwi.fitting import assemble
+from gwi.fitting.regression import assemble
 from gwi.models.regression import RegressionModel
 
 

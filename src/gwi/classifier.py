@@ -24,19 +24,27 @@ from gwi._files import write_atomically
 from gwi._progress import Report, progress
 from gwi._typing import Array
 from gwi._validation import as_array, document_of, floating_dtype, like, listed, require_choice
-from gwi.calibration import CovarianceName
-from gwi.class_fitting import assemble_classes
-from gwi.class_joint import joint_logits, joint_model, joint_options, paper_model
-from gwi.class_scales import TemperingName, checked_tempering
-from gwi.class_tasks import ClassOptions, Prepared, frozen_logits, split_batches, stacked_logits, streamed_logits, wants_features
 from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.evaluation.classification import entropy
+from gwi.fitting.class_rows import (
+    ClassOptions,
+    Prepared,
+    frozen_logits,
+    split_batches,
+    stacked_logits,
+    streamed_logits,
+    wants_features,
+)
+from gwi.fitting.classification import assemble_classes
+from gwi.fitting.held_out_covariance import CovarianceName
+from gwi.fitting.joint_training import joint_logits, joint_model, joint_options, paper_model
+from gwi.fitting.logit_scales import TemperingName, checked_tempering
+from gwi.fitting.stream_rows import in_memory, validation_arrays
 from gwi.models.classification import ClassDecomposition, ClassSummary
 from gwi.storage.classification import encode_class_summary, encode_classes
 from gwi.storage.container import to_bytes
-from gwi.stream_tasks import in_memory, validation_arrays
 from gwi.streaming.batches import Batches, checked_shapes, indices, labels_and_shape, pair_of
 from gwi.streaming.loaders import as_source, is_source
 from gwi.streaming.process_group import Ranks

@@ -25,22 +25,22 @@ from gwi._files import write_atomically
 from gwi._progress import progress
 from gwi._typing import Array
 from gwi._validation import as_array, document_of, floating_dtype, like
-from gwi.calibration import CovarianceChoice, NoiseName, row_kernel
 from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.core.tempering import conformal_quantile
 from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
-from gwi.fitting import KernelFitName, Learned, TailsName, assemble, extended, learn_means
-from gwi.learners import Task
+from gwi.fitting.held_out_covariance import CovarianceChoice, NoiseName, row_kernel
+from gwi.fitting.learners import Task
+from gwi.fitting.paper import Kind
+from gwi.fitting.paper_preset import paper_preset
+from gwi.fitting.regression import KernelFitName, Learned, TailsName, assemble, extended, learn_means
+from gwi.fitting.regression_rows import array_task, checked_validation, chosen_means, given_points, require_options
+from gwi.fitting.stream_rows import in_memory, stream_task, validation_arrays
 from gwi.models.regression import Decomposition, differentiable
-from gwi.paper import Kind
-from gwi.presets import paper_preset
-from gwi.regression_tasks import array_task, checked_validation, chosen_means, given_points, require_options
 from gwi.storage.container import to_bytes
 from gwi.storage.regression import encode_model, encode_summary
-from gwi.stream_tasks import in_memory, stream_task, validation_arrays
 from gwi.streaming.loaders import as_source, is_source
 from gwi.streaming.process_group import Ranks
 from gwi.streaming.rows import RowSource

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.exceptions import GWIWarning, UserError
-from gwi.stream_tasks import FEW_NUMBERS
+from gwi.fitting.stream_rows import FEW_NUMBERS
 from gwi.streaming.parquet import ArrowSource
 from gwi.streaming.process_group import Ranks
 from gwi.streaming.rows import Chunk

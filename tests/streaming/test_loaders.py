@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
-from gwi.stream_tasks import stream_task
+from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import loaders as sources
 from gwi.streaming.loaders import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
 from gwi.streaming.process_group import Ranks

@@ -11,13 +11,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from gwi import GWIRegressor, stream_tasks
+from gwi import GWIRegressor
 from gwi.core import networks
 from gwi.core.covariance import covariance_problem, titsias_covariance, wasserstein_covariance
 from gwi.core.kernels import default_kernel
 from gwi.core.means import KernelMean, titsias_coefficients
-from gwi.learners import squares
-from gwi.stream_tasks import stream_task
+from gwi.fitting.learners import squares
+from gwi.fitting.regression import stream_rows as stream_tasks
+from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import training as parallel_training
 from gwi.streaming.checkpoints import Snapshots
 from gwi.streaming.loaders import ArraySource

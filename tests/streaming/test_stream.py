@@ -12,11 +12,13 @@ from sklearn.linear_model import LinearRegression
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
-from gwi import GWIClassifier, GWIRegressor, learners, stream_tasks
+from gwi import GWIClassifier, GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.row_sums import row_sums
-from gwi.learners import squares
-from gwi.stream_tasks import stream_task
+from gwi.fitting.learners import squares
+from gwi.fitting.regression import learners
+from gwi.fitting.regression import stream_rows as stream_tasks
+from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import training as parallel_training
 from gwi.streaming.checkpoints import Snapshots
 from gwi.streaming.loaders import ArraySource

@@ -1,4 +1,4 @@
-"""A fitted classification as a JSON document and named tensors, and back: a closed list of parts, as in `gwi.storage.regression`."""
+"""A fitted classification as a JSON document and named tensors, and back: a closed list of parts, as in `storage.regression`."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from gwi.core.means import ConstantMean, FixedMean, KernelMean, ModuleMean, SumM
 from gwi.core.prior import PriorFit
 from gwi.core.row_sums import row_sums
 from gwi.core.scaling import OriginalRowsMean
-from gwi.learners import Task, Trained, frozen_learner, kernel_means, module_learner, network_learner
-from gwi.pending import Pending, estimator_learner, plain_mean
-from gwi.selection import LARGE, MANY_ROWS, name_of
+from gwi.fitting.learners import Task, Trained, frozen_learner, kernel_means, module_learner, network_learner
+from gwi.fitting.sklearn_learner import Pending, estimator_learner, plain_mean
+from gwi.fitting.stacking import LARGE, MANY_ROWS, name_of
 
 # α of the Dirichlet prior behind the targets of kernel means: the value of Milios et al. (2018).
 CONCENTRATION = 0.01

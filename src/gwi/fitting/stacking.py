@@ -21,8 +21,8 @@ from gwi._typing import Array
 from gwi.core.means import ConvexMean, FixedMean, ModuleMean, SumMean
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import RescaledMean
-from gwi.learners import Task, Trained, frozen_learner, kernel_learner, module_learner, network_learner
-from gwi.pending import Pending, estimator_learner
+from gwi.fitting.learners import Task, Trained, frozen_learner, kernel_learner, module_learner, network_learner
+from gwi.fitting.sklearn_learner import Pending, estimator_learner
 from gwi.predictors.linear import plain_predictor
 
 # Below so many rows "auto" is the exact GP alone: inside training rows of seven tables the stack is better from 60 rows on, in

@@ -33,7 +33,7 @@ def test_intervals_of_f_do_not_cover_with_weight_one_and_those_of_y_hide_it(scor
 
 
 def test_committed_record_keeps_its_promise_in_every_setting():
-    path = Path(__file__).parent.parent / "benchmarks" / "results" / "coverage.csv"
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.csv"
     with path.open(newline="") as file:
         records = list(csv.DictReader(file))
     assert len(records) == 4 * len(SETTINGS)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.datasets import load_diabetes
 
-from gwi import paper
 from gwi.core.covariance import covariance_objective, covariance_problem, paper_initial_covariance, wasserstein_covariance
 from gwi.core.divergences import wasserstein_squared_two_sample
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
@@ -16,7 +15,8 @@ from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.objectives import generalized_loss
 from gwi.core.prior import fit_prior
 from gwi.datasets import standardise
-from gwi.paper import batch_loss, fit_paper, initial_posterior, paper_num_inducing, train_posterior
+from gwi.fitting.paper import batch_loss, fit_paper, initial_posterior, paper_num_inducing, train_posterior
+from gwi.fitting.regression import paper
 
 F64 = torch.float64
 KINDS = ("network", "svgp")

@@ -17,7 +17,7 @@ from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi._validation import as_array
 from gwi.core.scaling import Scales
-from gwi.learners import Task
+from gwi.fitting.learners import Task
 from gwi.streaming.checkpoints import Snapshots
 from gwi.streaming.fingerprint import described, estimator_description
 from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, is_source, shares_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gwi.class_scales import FIRST_NUMBERS, Judgement, checked_tempering, choose_scales
+from gwi.fitting.logit_scales import FIRST_NUMBERS, Judgement, checked_tempering, choose_scales
 
 pytestmark = pytest.mark.unchecked
 

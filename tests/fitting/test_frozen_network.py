@@ -13,12 +13,15 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
-from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, class_joint, class_tasks, classifier, default_kernel, logits, mlp
-from gwi.calibration import judged_covariance, matching_sums
-from gwi.class_tasks import feature_kernel
+from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, classifier, default_kernel, mlp
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
-from gwi.learners import Task
+from gwi.fitting.class_rows import feature_kernel
+from gwi.fitting.held_out_covariance import judged_covariance, matching_sums
+from gwi.fitting.learners import Task
+from gwi.fitting.regression import class_rows as class_tasks
+from gwi.fitting.regression import joint_training as class_joint
+from gwi.fitting.regression import logits
 from gwi.models.classification import share_of_prior
 
 pytestmark = pytest.mark.unchecked

@@ -21,7 +21,7 @@ from torch import nn
 
 from gwi.core.means import ConstantMean, FixedMean, JoinedMean
 from gwi.core.scaling import OriginalRowsMean, Scales
-from gwi.learners import Task, Trained, at_rows
+from gwi.fitting.learners import Task, Trained, at_rows
 from gwi.predictors.linear import plain_predictor
 from gwi.predictors.logits import ClassifierLogits, logits_of_one_class, plain_classifier
 

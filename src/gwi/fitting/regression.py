@@ -17,7 +17,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi._progress import silent
-from gwi.calibration import CovarianceChoice, NoiseName, calibrate, choose_prior, decided_covariance, prior_for
 from gwi.core.distributions import DEGREES, STACK_OPTIMISM, choose_tails, log_density, match_coverage
 from gwi.core.inducing import Method
 from gwi.core.kernels import SparsePosteriorKernel
@@ -25,10 +24,11 @@ from gwi.core.means import KernelMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import noise_features
 from gwi.core.prior import PriorFit
-from gwi.learners import Task, Trained, kernel_learner
+from gwi.fitting.held_out_covariance import CovarianceChoice, NoiseName, calibrate, choose_prior, decided_covariance, prior_for
+from gwi.fitting.learners import Task, Trained, kernel_learner
+from gwi.fitting.sklearn_learner import run_pending
+from gwi.fitting.stacking import cross_fitted_weights, learn, name_of, stack
 from gwi.models.regression import Member, RegressionModel, Summary
-from gwi.pending import run_pending
-from gwi.selection import cross_fitted_weights, learn, name_of, stack
 
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
 # than make M² N this number.

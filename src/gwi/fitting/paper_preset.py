@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from gwi.core.noise import LogLinearNoise, noise_features
-from gwi.fitting import average_nll
-from gwi.learners import Task
+from gwi.fitting.learners import Task
+from gwi.fitting.paper import Kind, fit_paper
+from gwi.fitting.regression import average_nll
 from gwi.models.regression import Member, RegressionModel, Summary
-from gwi.paper import Kind, fit_paper
 
 
 def paper_preset(task: Task, kind: Kind, max_steps: int | None) -> tuple[RegressionModel, Summary]:

@@ -18,19 +18,19 @@ from torch.utils.data import DataLoader
 
 from gwi._progress import Report
 from gwi._typing import Array
-from gwi.calibration import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
-from gwi.class_fitting import LearnedLogits, combine_logits, learn_members
 from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import FeatureKernel, default_kernel
 from gwi.core.means import FirstColumns, ModuleMean
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import OriginalRowsMean, Scales
-from gwi.fitting import mean_basis_size
-from gwi.learners import Task, Trained
-from gwi.logits import indicators, plan_logits, require_outputs, standardised_indicators
+from gwi.fitting.classification import LearnedLogits, combine_logits, learn_members
+from gwi.fitting.held_out_covariance import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, choose_prior, row_kernel
+from gwi.fitting.learners import Task, Trained
+from gwi.fitting.logits import indicators, plan_logits, require_outputs, standardised_indicators
+from gwi.fitting.regression import mean_basis_size
+from gwi.fitting.stream_rows import stream_task
 from gwi.models.classification import CHUNK_SIZE, LogitsAndFeatures, StandardRows
-from gwi.stream_tasks import stream_task
 from gwi.streaming.batches import Batches, Reservoir
 from gwi.streaming.rows import RowSource
 

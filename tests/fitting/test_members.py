@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gwi import GWIRegressor, load
-from gwi.selection import plan
+from gwi.fitting.stacking import plan
 from waves import wave
 
 
@@ -105,8 +105,8 @@ def test_a_model_that_showed_its_progress_can_be_pickled(capsys):
 
 
 def test_batch_normalisation_never_sees_a_single_row(monkeypatch):
-    monkeypatch.setattr("gwi.selection.FEWEST_EPOCHS", 1)
-    monkeypatch.setattr("gwi.selection.MOST_EPOCHS", 1)
+    monkeypatch.setattr("gwi.fitting.stacking.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("gwi.fitting.stacking.MOST_EPOCHS", 1)
     network = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
     assert np.isfinite(GWIRegressor(network, random_state=0).fit(*wave(65)).predict(wave(65)[0])).all()
 

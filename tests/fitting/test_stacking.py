@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gwi.selection import convex_weights, cross_fitted_weights
+from gwi.fitting.stacking import convex_weights, cross_fitted_weights
 
 F64 = torch.float64
 

@@ -15,10 +15,6 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gwi.calibration import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, prior_for
-from gwi.class_fitting import LearnedLogits, temper_classes
-from gwi.class_scales import TemperingName
-from gwi.class_tasks import ClassOptions, Prepared, class_kernel, frozen_logits, row_scales
 from gwi.core.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
 from gwi.core.features import NetworkFeatures
 from gwi.core.joint import JointPosterior, train_jointly
@@ -31,8 +27,12 @@ from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import row_sums
 from gwi.core.scaling import OriginalRowsMean
-from gwi.learners import Task, Trained
-from gwi.logits import dirichlet_targets, indicators, require_outputs, rescaled, stacking_weights, standardised_indicators
+from gwi.fitting.class_rows import ClassOptions, Prepared, class_kernel, frozen_logits, row_scales
+from gwi.fitting.classification import LearnedLogits, temper_classes
+from gwi.fitting.held_out_covariance import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, prior_for
+from gwi.fitting.learners import Task, Trained
+from gwi.fitting.logit_scales import TemperingName
+from gwi.fitting.logits import dirichlet_targets, indicators, require_outputs, rescaled, stacking_weights, standardised_indicators
 from gwi.models.classification import CHUNK_SIZE, ClassificationModel, ClassSummary, StandardRows
 from gwi.streaming.batches import Batches
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from gwi._progress import Report
 from gwi._typing import Array
 from gwi._validation import as_array, listed, require_choice
-from gwi.calibration import CovarianceChoice, NoiseName
 from gwi.core.inducing import Method
 from gwi.core.scaling import Scales
-from gwi.fitting import KernelFitName, TailsName
-from gwi.learners import Task
-from gwi.selection import plan
+from gwi.fitting.held_out_covariance import CovarianceChoice, NoiseName
+from gwi.fitting.learners import Task
+from gwi.fitting.regression import KernelFitName, TailsName
+from gwi.fitting.stacking import plan
 
 NUM_FOLDS = 5
 

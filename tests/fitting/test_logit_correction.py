@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 import gwi
-from gwi import GWIClassifier, correction, mlp
+from gwi import GWIClassifier, mlp
 from gwi.core.means import KernelMean, SumMean
-from gwi.correction import learn_correction
+from gwi.fitting.logit_correction import learn_correction
+from gwi.fitting.regression import logit_correction as correction
 
 pytestmark = pytest.mark.unchecked
 

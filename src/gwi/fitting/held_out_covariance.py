@@ -27,7 +27,7 @@ from gwi.core.measures import kernel_variance
 from gwi.core.noise import NoiseFit, fit_noise
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import RowSums, row_sums
-from gwi.learners import Task, fold_sums, left_out_parts, left_out_variance
+from gwi.fitting.learners import Task, fold_sums, left_out_parts, left_out_variance
 
 CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
 CovarianceChoice = Literal["auto", "wasserstein", "titsias", "trained", "zero"]

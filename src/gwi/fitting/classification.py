@@ -15,7 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gwi.calibration import (
+from gwi.core.covariance import matched_divergence_weights
+from gwi.core.kernels import SparsePosteriorKernel, whitened_features
+from gwi.core.linalg import cholesky
+from gwi.core.means import ConstantMean, KernelMean, SumMean
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.prior import PriorFit
+from gwi.fitting.held_out_covariance import (
     COVARIANCE_TOLERANCE,
     CovarianceName,
     JudgedCovariance,
@@ -23,16 +29,12 @@ from gwi.calibration import (
     left_out_for,
     matching_sums,
 )
-from gwi.class_scales import FEWEST_ROWS, JUDGED_NUMBERS, Judgement, TemperingName, choose_scales
-from gwi.core.covariance import matched_divergence_weights
-from gwi.core.kernels import SparsePosteriorKernel, whitened_features
-from gwi.core.linalg import cholesky
-from gwi.core.means import ConstantMean, KernelMean, SumMean
-from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
-from gwi.core.prior import PriorFit
-from gwi.correction import learn_correction
-from gwi.learners import Task, Trained
-from gwi.logits import best_scale, learn_logits, rescaled, stacking_weights
+from gwi.fitting.learners import Task, Trained
+from gwi.fitting.logit_correction import learn_correction
+from gwi.fitting.logit_scales import FEWEST_ROWS, JUDGED_NUMBERS, Judgement, TemperingName, choose_scales
+from gwi.fitting.logits import best_scale, learn_logits, rescaled, stacking_weights
+from gwi.fitting.sklearn_learner import run_pending
+from gwi.fitting.stacking import name_of, stack
 from gwi.models.classification import (
     CHUNK_SIZE,
     ClassificationModel,
@@ -44,8 +46,6 @@ from gwi.models.classification import (
     energy,
     share_of_prior,
 )
-from gwi.pending import run_pending
-from gwi.selection import name_of, stack
 
 # Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.
 MOST_COVARIANCES = 16
