@@ -14,10 +14,10 @@ import pytest
 
 import gwi
 from gwi import cli
+from gwi.estimators.table_model import mean_of
 from gwi.tables.encoder import Columns
 from gwi.tables.source import Source, Table, read_table
 from gwi.tables.writer import Writer, excel_safe
-from gwi.tool import mean_of
 
 pytestmark = pytest.mark.unchecked
 
@@ -198,7 +198,7 @@ def test_nothing_is_overwritten_and_an_interrupt_leaves_nothing(folder, tmp_path
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gwi.tool.predictions", interrupted)
+    monkeypatch.setattr("gwi.estimators.table_model.predictions", interrupted)
     assert cli.run(["predict", f"{folder}/y.gwi", f"{folder}/new.csv", "-o", str(output), "--force", "-q"]) == 130
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert output.read_text() == "mine"
@@ -208,7 +208,7 @@ def test_a_bug_is_no_mistake_of_the_user(folder, capsys, monkeypatch):
     def broken(*arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gwi.tool.load_tool", broken)
+    monkeypatch.setattr("gwi.estimators.table_model.load_tool", broken)
     assert cli.run(["info", f"{folder}/y.gwi"]) == 1
     assert "bug in gwi" in capsys.readouterr().err
 

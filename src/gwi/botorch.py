@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from gwi.core.noise import noise_features
-from gwi.estimators import GWIRegressor
+from gwi.estimators.regressor import GWIRegressor
 from gwi.models.regression import differentiable
 
 try:

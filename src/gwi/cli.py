@@ -116,10 +116,20 @@ def fit(
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
-    from gwi.stream_tool import is_large
+    from gwi.estimators.large import is_large
+    from gwi.estimators.table_model import (
+        FEWEST_ROWS,
+        Choices,
+        TaskName,
+        all_scores,
+        fit_tool,
+        guess_task,
+        judge,
+        split,
+        target_of,
+    )
     from gwi.streaming.process_group import joined
     from gwi.tables.source import open_table, read_table
-    from gwi.tool import FEWEST_ROWS, Choices, TaskName, all_scores, fit_tool, guess_task, judge, split, target_of
 
     leave_out = names(drop)
     with joined() as ranks, on_cluster(cluster):
@@ -165,7 +175,7 @@ def _fit_large(
     """Fit a table that is read some rows at a time, alone or with other processes; the first writes and prints."""
     import contextlib
 
-    from gwi.stream_tool import as_parquet, fit_large
+    from gwi.estimators.large import as_parquet, fit_large
     from gwi.streaming.process_group import Ranks
 
     quiet, is_first = not choices.verbose, Ranks.current().is_first
@@ -228,9 +238,9 @@ def predict(
     if not to_stream:
         check_output(output, force, model, data)
     from gwi._progress import progress
+    from gwi.estimators.table_model import load_tool, predictions
     from gwi.tables.source import open_table, read_parts
     from gwi.tables.writer import Writer, kept_names
-    from gwi.tool import load_tool, predictions
 
     tool, source = load_tool(model), open_table(data)
     used = [column.name for column in tool.columns.columns]
@@ -261,8 +271,8 @@ def evaluate(
 ) -> None:
     """Score a model on a table that has the target."""
     from gwi._progress import progress
+    from gwi.estimators.table_model import all_scores, judge, load_tool
     from gwi.tables.source import open_table, read_parts
-    from gwi.tool import all_scores, judge, load_tool
 
     tool, source = load_tool(model), open_table(data)
     with progress(not quiet) as report:
@@ -292,10 +302,10 @@ def report(
     check_output(output, force, model, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
+    from gwi.estimators.table_model import load_tool
     from gwi.examination import examine
     from gwi.report import report_page
     from gwi.tables.source import open_table
-    from gwi.tool import load_tool
 
     tool, source = load_tool(model), open_table(data)
     with noted_warnings(quiet), progress(not quiet) as shown:
@@ -330,8 +340,8 @@ def compare(
     from gwi._progress import progress
     from gwi.comparison import compare as compare_methods
     from gwi.comparison_page import check_kind, content, print_comparison
+    from gwi.estimators.table_model import TaskName, guess_task, target_of
     from gwi.tables.source import read_table
-    from gwi.tool import TaskName, guess_task, target_of
 
     if output is not None:
         check_kind(output)
@@ -368,7 +378,7 @@ def _description(tool: Any, path: Path) -> dict[str, Any]:
 @app.command()
 def info(model: ModelFile, as_json: Json = False) -> None:
     """Say what a model file holds."""
-    from gwi.tool import load_tool
+    from gwi.estimators.table_model import load_tool
 
     found = _description(load_tool(model), model)
     if as_json:

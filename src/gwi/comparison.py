@@ -20,14 +20,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.classifier import GWIClassifier
-from gwi.estimators import GWIRegressor
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.regressor import GWIRegressor
+from gwi.estimators.table_model import FEWEST_ROWS, TaskName
 from gwi.evaluation.classification import score_classes
 from gwi.evaluation.regression import Law, score
 from gwi.exceptions import UserError
 from gwi.tables.encoder import Columns
 from gwi.tables.source import Table
-from gwi.tool import FEWEST_ROWS, TaskName
 
 OURS = "gwi"
 METRICS: dict[TaskName, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.estimators import GWIRegressor
+from gwi.estimators.regressor import GWIRegressor
 from gwi.models.regression import RegressionModel
 
 # Okabe and Ito's colours.

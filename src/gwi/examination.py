@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gwi._typing import Array
-from gwi.classifier import GWIClassifier
-from gwi.estimators import GWIRegressor
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.regressor import GWIRegressor
+from gwi.estimators.table_model import Judged, Tool, all_scores, judge, target_of
 from gwi.evaluation.checks import Check, Finding, found, graded
 from gwi.evaluation.classification import entropy
 from gwi.evaluation.diagnostics import diagnose, far_from_training
 from gwi.evaluation.regression import Law
 from gwi.models.classification import StandardRows
 from gwi.tables.source import Source, Table, read_parts
-from gwi.tool import Judged, Tool, all_scores, judge, target_of
 
 # Rows, and cells, that a report looks at; of more a sample.
 MOST_ROWS, MOST_CELLS = 100_000, 20_000_000

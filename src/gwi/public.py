@@ -1,6 +1,5 @@
 """The names that `gwi` offers, each from where it is written; `import gwi` fetches them on first use."""
 
-from gwi.classifier import GWIClassifier
 from gwi.core.averages import AveragedNetworks, AveragedViews
 from gwi.core.covariance import (
     covariance_problem,
@@ -29,12 +28,13 @@ from gwi.core.objectives import collapsed_bound, generalized_loss, log_marginal_
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import RowSums, row_sums
 from gwi.core.training import train
-from gwi.estimators import GWIRegressor
+from gwi.estimators.bulk import predict_source, score_source
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.persistence import load
+from gwi.estimators.regressor import GWIRegressor
 from gwi.evaluation.checks import Finding
 from gwi.evaluation.diagnostics import Diagnosis, diagnose
 from gwi.exceptions import GWIWarning, JitterWarning, ModelFileError, NotPositiveDefiniteError
-from gwi.persistence import load
-from gwi.stream_predictions import predict_source, score_source
 
 __all__ = [
     "AveragedNetworks",

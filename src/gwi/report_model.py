@@ -8,11 +8,11 @@ from html import escape
 
 import torch
 
-from gwi.classifier import GWIClassifier
-from gwi.estimators import GWIRegressor
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.regressor import GWIRegressor
+from gwi.estimators.table_model import Tool
 from gwi.svg import percent, shown
 from gwi.tables.encoder import Column
-from gwi.tool import Tool
 
 # Names of means for readers; others are shown as they are.
 MEANS = {

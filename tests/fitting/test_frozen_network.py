@@ -13,9 +13,10 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
-from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, classifier, default_kernel, mlp
+from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, default_kernel, mlp
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
+from gwi.estimators.regressor import classifier
 from gwi.fitting.class_rows import feature_kernel
 from gwi.fitting.held_out_covariance import judged_covariance, matching_sums
 from gwi.fitting.learners import Task

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.classifier import GWIClassifier
 from gwi.core.distributions import quantile
 from gwi.core.tempering import conformal_quantile
-from gwi.estimators import GWIRegressor
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.regressor import GWIRegressor
 from gwi.evaluation.classification import ClassScores, class_totals
 from gwi.evaluation.regression import Law, Scores, score_totals
 from gwi.streaming.batches import indices

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from gwi._files import write_atomically
 from gwi._typing import Array
-from gwi.classifier import GWIClassifier
 from gwi.core.distributions import quantile
-from gwi.estimators import GWIRegressor
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.persistence import from_content
+from gwi.estimators.regressor import GWIRegressor
 from gwi.evaluation.classification import class_totals
 from gwi.evaluation.regression import Law, score_totals
 from gwi.exceptions import ModelFileError, UserError
-from gwi.persistence import from_content
 from gwi.storage.container import from_bytes, to_bytes
 from gwi.tables.encoder import Columns
 from gwi.tables.parsing import number_pattern, numbers, texts

@@ -13,18 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gwi import cli, launching, stream_tool
+from gwi import cli, launching
 from gwi.console import noted_warnings
+from gwi.estimators.large import as_parquet, fit_large, is_large, sampled_table, table_source
+from gwi.estimators.regressor import large as stream_tool
+from gwi.estimators.table_model import Choices, load_tool, target_of
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting.regression import stream_rows as stream_tasks
-from gwi.stream_tool import as_parquet, fit_large, is_large, sampled_table, table_source
 from gwi.streaming import checkpoints as gwi_snapshots
 from gwi.streaming.checkpoints import Snapshots
 from gwi.streaming.loaders import fingerprint_of
 from gwi.streaming.summary import priorities
 from gwi.tables.encoder import Columns
 from gwi.tables.source import open_table, read_table
-from gwi.tool import Choices, load_tool, target_of
 
 pytestmark = pytest.mark.unchecked
 

@@ -14,15 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi.exceptions import GWIWarning, UserError
-from gwi.fitting.stream_rows import FEW_NUMBERS
-from gwi.streaming.parquet import ArrowSource
-from gwi.streaming.process_group import Ranks
-from gwi.streaming.rows import Chunk
-from gwi.streaming.summary import priorities
-from gwi.tables.encoder import Columns
-from gwi.tables.source import DECIMAL, Source, Table, open_table, parquet_files, read_parts
-from gwi.tool import (
+from gwi.estimators.table_model import (
     Choices,
     Judged,
     TaskName,
@@ -35,6 +27,14 @@ from gwi.tool import (
     of_known_labels,
     target_of,
 )
+from gwi.exceptions import GWIWarning, UserError
+from gwi.fitting.stream_rows import FEW_NUMBERS
+from gwi.streaming.parquet import ArrowSource
+from gwi.streaming.process_group import Ranks
+from gwi.streaming.rows import Chunk
+from gwi.streaming.summary import priorities
+from gwi.tables.encoder import Columns
+from gwi.tables.source import DECIMAL, Source, Table, open_table, parquet_files, read_parts
 
 # Rows from which the columns are learned, and the most that are held out for the scores.
 NUM_LEARNED, MOST_HELD_OUT = 20_000, 100_000

@@ -17,8 +17,8 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from gwi import GWIRegressor, ModelFileError, load, mlp
+from gwi.estimators.persistence import from_content
 from gwi.exceptions import UnsavableError
-from gwi.persistence import from_content
 from gwi.storage.container import from_bytes, to_bytes
 
 pytestmark = pytest.mark.unchecked

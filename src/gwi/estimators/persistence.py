@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from gwi.classifier import GWIClassifier
-from gwi.estimators import GWIRegressor
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import ModelFileError
 from gwi.storage.classification import decode_class_summary, decode_classes
 from gwi.storage.container import from_bytes
