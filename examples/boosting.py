@@ -15,7 +15,8 @@ from rich.console import Console
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from gwi import GWIRegressor, diagnose, plots
+from gwi import GWIRegressor, diagnose
+from gwi.plots.charts import charts as plots
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

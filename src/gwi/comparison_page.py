@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gwi.comparison import JUDGED, NOMINAL, Compared, Comparison, label
-from gwi.drawing import CHANCE, DATA, MEAN
 from gwi.exceptions import UserError
+from gwi.plots.style import CHANCE, DATA, MEAN
 from gwi.svg import shown
 
 KINDS = (".png", ".svg", ".html")

@@ -21,7 +21,9 @@ from gwi._typing import Array
 from gwi.core.distributions import cumulative, quantile
 from gwi.core.measures import kernel_factor
 from gwi.core.tempering import conformal_quantile
-from gwi.drawing import (
+from gwi.evaluation.classification import NUM_BINS
+from gwi.models.regression import RegressionModel
+from gwi.plots.style import (
     ALARM,
     BAND,
     BY_CHANCE,
@@ -47,8 +49,6 @@ from gwi.drawing import (
     target_number,
     targets,
 )
-from gwi.evaluation.classification import NUM_BINS
-from gwi.models.regression import RegressionModel
 
 LEVELS = np.arange(1, 20) / 20
 

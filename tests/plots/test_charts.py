@@ -17,14 +17,15 @@ from scipy.stats import binom, t
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from gwi import GWIRegressor, plots
+from gwi import GWIRegressor
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.measures import GaussianMeasure
 from gwi.evaluation.classification import score_classes
+from gwi.plots.charts import charts as plots
 
 pytestmark = pytest.mark.unchecked
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PLOTS = ("plot_prediction", "plot_calibration", "plot_pit", "plot_spectrum", "plot_uncertainty_map", "plot_errors")
 
 
