@@ -303,8 +303,8 @@ def report(
     from gwi._files import write_atomically
     from gwi._progress import progress
     from gwi.estimators.table_model import load_tool
-    from gwi.examination import examine
-    from gwi.report import report_page
+    from gwi.report.examination import examine
+    from gwi.report.page import report_page
     from gwi.tables.source import open_table
 
     tool, source = load_tool(model), open_table(data)
@@ -338,9 +338,9 @@ def compare(
         check_output(output, force, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.comparison import compare as compare_methods
-    from gwi.comparison_page import check_kind, content, print_comparison
     from gwi.estimators.table_model import TaskName, guess_task, target_of
+    from gwi.report.comparison import compare as compare_methods
+    from gwi.report.comparison_page import check_kind, content, print_comparison
     from gwi.tables.source import read_table
 
     if output is not None:

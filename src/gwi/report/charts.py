@@ -13,8 +13,8 @@ from scipy.stats import binom
 from gwi._typing import Array
 from gwi.core.distributions import quantile
 from gwi.evaluation.classification import NUM_BINS
-from gwi.examination import Examined
-from gwi.svg import Axis, Chart, around, percent, shown
+from gwi.report.examination import Examined
+from gwi.report.svg import Axis, Chart, around, percent, shown
 
 LEVELS = np.arange(1, 20) / 20
 NUM_BARS = 10

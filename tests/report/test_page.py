@@ -11,10 +11,10 @@ import pytest
 from gwi import cli
 from gwi._progress import silent
 from gwi.estimators.table_model import load_tool
-from gwi.examination import class_checks, examine, heard_columns, sampled
-from gwi.report import _input_cell
-from gwi.report_charts import verdict
-from gwi.svg import Axis, percent, round_numbers, shown
+from gwi.report.charts import verdict
+from gwi.report.examination import class_checks, examine, heard_columns, sampled
+from gwi.report.page import _input_cell
+from gwi.report.svg import Axis, percent, round_numbers, shown
 from gwi.tables.source import open_table
 
 pytestmark = pytest.mark.unchecked

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from gwi.examination import Examined, heard_columns
-from gwi.report_charts import Figure, figures, verdict
-from gwi.report_model import bar, columns_table, fitted
-from gwi.svg import percent, shown
+from gwi.report.charts import Figure, figures, verdict
+from gwi.report.examination import Examined, heard_columns
+from gwi.report.model_part import bar, columns_table, fitted
+from gwi.report.svg import percent, shown
 
 # Columns and classes that are listed; of more the first, and how many are left.
 MOST_HEARD, MOST_SHOWN_COLUMNS, MOST_CLASSES = 20, 6, 12
@@ -74,7 +74,7 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
         _section("All scores", "", _scores(found)),
         _section("What was fitted", "", fitted(found.tool) + columns_table(found.tool)),
     ]
-    style = files("gwi").joinpath("report.css").read_text()
+    style = files("gwi.report").joinpath("report.css").read_text()
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -7,8 +7,8 @@ import pytest
 
 from browser import Browser, executable
 from gwi import cli
-from gwi.comparison import METRICS, Compared, Comparison
-from gwi.comparison_page import content
+from gwi.report.comparison import METRICS, Compared, Comparison
+from gwi.report.comparison_page import content
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="needs chromium")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gwi import cli
-from gwi.comparison import OURS, Compared, Comparison
-from gwi.comparison_page import cell, content
+from gwi.report.comparison import OURS, Compared, Comparison
+from gwi.report.comparison_page import cell, content
 
 pytestmark = pytest.mark.unchecked
 

@@ -11,7 +11,7 @@ import torch
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.estimators.table_model import Tool
-from gwi.svg import percent, shown
+from gwi.report.svg import percent, shown
 from gwi.tables.encoder import Column
 
 # Names of means for readers; others are shown as they are.

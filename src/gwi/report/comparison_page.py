@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gwi.comparison import JUDGED, NOMINAL, Compared, Comparison, label
 from gwi.exceptions import UserError
 from gwi.plots.style import CHANCE, DATA, MEAN
-from gwi.svg import shown
+from gwi.report.comparison import JUDGED, NOMINAL, Compared, Comparison, label
+from gwi.report.svg import shown
 
 KINDS = (".png", ".svg", ".html")
 # Inches of one metric.
@@ -140,7 +140,7 @@ def _page(found: Comparison, data_name: str) -> str:
         figures += f'<figure class="light"><img alt="{escape(label(metric))}" src="data:image/svg+xml;base64,{data}"></figure>'
     verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.sentences())
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in found.notes)
-    style = files("gwi").joinpath("report.css").read_text()
+    style = files("gwi.report").joinpath("report.css").read_text()
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, '
         'initial-scale=1"><meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'

@@ -1,0 +1,1 @@
+"""The HTML pages: a report on one model, a comparison of several."""
