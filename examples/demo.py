@@ -2,7 +2,7 @@
 
 python examples/demo.py [--output demo.png]
 
-`gwi demo` does the same; the five steps are in `gwi.demo`.
+`gwi demo` does the same; the five steps are in `gwi.cli.demo`.
 """
 
 # %%
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gwi.demo import run
+from gwi.cli.demo import run
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

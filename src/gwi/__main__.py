@@ -1,6 +1,6 @@
 """`python -m gwi` is the `gwi` command."""
 
-from gwi.cli import main
+from gwi.cli.commands import main
 
 if __name__ == "__main__":
     main()

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gwi import cli, launching
-from gwi.console import noted_warnings
+from gwi.cli.commands import commands as cli
+from gwi.cli.commands import launch as launching
+from gwi.cli.console import noted_warnings
 from gwi.estimators.large import as_parquet, fit_large, is_large, sampled_table, table_source
 from gwi.estimators.regressor import large as stream_tool
 from gwi.estimators.table_model import Choices, load_tool, target_of

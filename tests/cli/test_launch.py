@@ -7,9 +7,9 @@ import sys
 import pytest
 from benchmarks import hosts
 
-from gwi import launching
+from gwi.cli.commands import launch as launching
+from gwi.cli.launch import torchrun_arguments
 from gwi.exceptions import UserError
-from gwi.launching import torchrun_arguments
 
 
 def test_the_launcher_passes_options_on_and_says_what_it_needs():

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gwi.cli.launch import give_up, is_launched
 from gwi.exceptions import UserError
-from gwi.launching import give_up, is_launched
 
 ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
 DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from gwi.console import (
+from gwi.cli.console import (
     DataFile,
     Force,
     Json,
@@ -35,8 +35,8 @@ from gwi.console import (
     print_json,
     show,
 )
+from gwi.cli.launch import PARTNER_TIME, is_given_up, is_launched
 from gwi.exceptions import UserError
-from gwi.launching import PARTNER_TIME, is_given_up, is_launched
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -211,7 +211,7 @@ def launch(context: typer.Context) -> None:
 
     A process that dies is started again with the others and goes on from the last snapshot (fit --snapshots FOLDER).
     """
-    from gwi.launching import launch as start
+    from gwi.cli.launch import launch as start
 
     if code := start(context.args):
         raise typer.Exit(code)
@@ -401,6 +401,6 @@ def demo(
 ) -> None:
     """Train a network with a covariance on one-dimensional data with a gap, and draw it."""
     check_output(output, force)
-    from gwi.demo import run as run_demo
+    from gwi.cli.demo import run as run_demo
 
     run_demo(output)

@@ -1,0 +1,5 @@
+"""The command `gwi`."""
+
+from gwi.cli.commands import main, run
+
+__all__ = ["main", "run"]
