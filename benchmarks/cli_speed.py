@@ -58,7 +58,7 @@ def fresh(*arguments: str) -> tuple[str, float]:
 
 def run_command(arguments: Sequence[str]) -> None:
     """Do what the arguments say and print seconds and peak memory; for a process of its own."""
-    from gwi.cli.commands import commands as cli
+    from gwi.cli import commands as cli
 
     start, clock = time.process_time(), time.perf_counter()
     assert cli.run(arguments) == 0

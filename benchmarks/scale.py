@@ -35,7 +35,7 @@ from benchmarks.speed import COLUMNS, record
 from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
-from gwi.fitting.regression import stream_rows as stream_tasks
+from gwi.fitting import stream_rows as stream_tasks
 from gwi.fitting.stream_rows import stream_task
 from gwi.streaming.loaders import parquet_source
 from gwi.streaming.process_group import joined

@@ -15,8 +15,7 @@ from rich.console import Console
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from gwi import GWIRegressor, diagnose
-from gwi.plots.charts import charts as plots
+from gwi import GWIRegressor, diagnose, plots
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

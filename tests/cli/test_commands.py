@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gwi
-from gwi.cli.commands import commands as cli
+from gwi.cli import commands as cli
 from gwi.estimators.table_model import mean_of
 from gwi.tables.encoder import Columns
 from gwi.tables.source import Source, Table, read_table

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from gwi.cli.commands import commands as cli
+from gwi.cli import commands as cli
 from odd_files import BASE, CASES, SAME, text
 
 pytestmark = pytest.mark.unchecked

@@ -15,7 +15,7 @@ import gwi
 from class_data import NAMES, split_classes, three_classes
 from gwi import GWIClassifier, mlp
 from gwi.exceptions import UnsavableError
-from gwi.fitting.regression import logits
+from gwi.fitting import logits
 
 pytestmark = pytest.mark.unchecked
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gwi.cli.commands import commands as cli
+from gwi.cli import commands as cli
 from gwi.cli.commands import launch as launching
 from gwi.cli.console import noted_warnings
+from gwi.estimators import large as stream_tool
 from gwi.estimators.large import as_parquet, fit_large, is_large, sampled_table, table_source
-from gwi.estimators.regressor import large as stream_tool
 from gwi.estimators.table_model import Choices, load_tool, target_of
 from gwi.exceptions import GWIWarning, UserError
-from gwi.fitting.regression import stream_rows as stream_tasks
+from gwi.fitting import stream_rows as stream_tasks
 from gwi.streaming import checkpoints as gwi_snapshots
 from gwi.streaming.checkpoints import Snapshots
 from gwi.streaming.loaders import fingerprint_of

@@ -16,13 +16,13 @@ from class_data import NAMES, SmallCNN, small_images, small_network, split_class
 from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, default_kernel, mlp
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
-from gwi.estimators.regressor import classifier
+from gwi.estimators import classifier
+from gwi.fitting import class_rows as class_tasks
+from gwi.fitting import joint_training as class_joint
+from gwi.fitting import logits
 from gwi.fitting.class_rows import feature_kernel
 from gwi.fitting.held_out_covariance import judged_covariance, matching_sums
 from gwi.fitting.learners import Task
-from gwi.fitting.regression import class_rows as class_tasks
-from gwi.fitting.regression import joint_training as class_joint
-from gwi.fitting.regression import logits
 from gwi.models.classification import share_of_prior
 
 pytestmark = pytest.mark.unchecked

@@ -8,8 +8,8 @@ from torch import nn
 import gwi
 from gwi import GWIClassifier, mlp
 from gwi.core.means import KernelMean, SumMean
+from gwi.fitting import logit_correction as correction
 from gwi.fitting.logit_correction import learn_correction
-from gwi.fitting.regression import logit_correction as correction
 
 pytestmark = pytest.mark.unchecked
 

@@ -15,8 +15,8 @@ from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.objectives import generalized_loss
 from gwi.core.prior import fit_prior
 from gwi.datasets import standardise
+from gwi.fitting import paper
 from gwi.fitting.paper import batch_loss, fit_paper, initial_posterior, paper_num_inducing, train_posterior
-from gwi.fitting.regression import paper
 
 F64 = torch.float64
 KINDS = ("network", "svgp")

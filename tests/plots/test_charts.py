@@ -17,11 +17,10 @@ from scipy.stats import binom, t
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from gwi import GWIRegressor
+from gwi import GWIRegressor, plots
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.measures import GaussianMeasure
 from gwi.evaluation.classification import score_classes
-from gwi.plots.charts import charts as plots
 
 pytestmark = pytest.mark.unchecked
 

@@ -22,7 +22,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
-from gwi.predictors.linear import trees
+from gwi.predictors import trees
 from gwi.predictors.trees import BoostedTrees, Forest, plain_trees
 
 SINGLE = {

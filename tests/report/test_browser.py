@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from browser import Browser, executable
-from gwi.cli.commands import commands as cli
+from gwi.cli import commands as cli
 from gwi.report.comparison import METRICS, Compared, Comparison
 from gwi.report.comparison_page import content
 

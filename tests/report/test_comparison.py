@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from gwi.cli.commands import commands as cli
+from gwi.cli import commands as cli
 from gwi.report.comparison import OURS, Compared, Comparison
 from gwi.report.comparison_page import cell, content
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi._progress import silent
-from gwi.cli.commands import commands as cli
+from gwi.cli import commands as cli
 from gwi.estimators.table_model import load_tool
 from gwi.report.charts import verdict
 from gwi.report.examination import class_checks, examine, heard_columns, sampled

@@ -15,9 +15,9 @@ import gwi
 from gwi import GWIClassifier, GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.row_sums import row_sums
+from gwi.fitting import learners
+from gwi.fitting import stream_rows as stream_tasks
 from gwi.fitting.learners import squares
-from gwi.fitting.regression import learners
-from gwi.fitting.regression import stream_rows as stream_tasks
 from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import training as parallel_training
 from gwi.streaming.checkpoints import Snapshots

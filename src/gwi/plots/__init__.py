@@ -2,4 +2,4 @@
 
 from gwi.plots.charts import plot_calibration, plot_errors, plot_pit, plot_prediction, plot_spectrum, plot_uncertainty_map
 
-__all__ = ["plot_prediction", "plot_calibration", "plot_pit", "plot_spectrum", "plot_uncertainty_map", "plot_errors"]
+__all__ = ["plot_calibration", "plot_errors", "plot_pit", "plot_prediction", "plot_spectrum", "plot_uncertainty_map"]

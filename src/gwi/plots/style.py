@@ -1,4 +1,4 @@
-"""What the pictures of `gwi.plots.charts` share: colours, axes, legends, and the way from an estimator and its rows to numbers."""
+"""What the pictures of `gwi.plots.charts` share: colours, axes, legends, and the way from estimator and rows to numbers."""
 
 from __future__ import annotations
 

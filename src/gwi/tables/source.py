@@ -1,6 +1,6 @@
 """Tables from files: CSV with any usual delimiter and encoding, Parquet, gzip; whole or some rows at a time.
 
-Cells of text files stay text as they are written; `tables.encoder` turns them into numbers. pyarrow parses. What is ours is to say
+Cells of text files stay text as they are written; `tables.encoder` makes numbers of them. pyarrow parses. What is ours is to say
 where a file is wrong: `UserError` names file, line and column.
 """
 
