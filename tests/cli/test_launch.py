@@ -7,7 +7,7 @@ import sys
 import pytest
 from benchmarks import hosts
 
-from gwi.cli.commands import launch as launching
+from gwi.cli import launch as launching
 from gwi.cli.launch import torchrun_arguments
 from gwi.exceptions import UserError
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi.cli import commands as cli
-from gwi.cli.commands import launch as launching
+from gwi.cli import launch as launching
 from gwi.cli.console import noted_warnings
 from gwi.estimators import large as stream_tool
 from gwi.estimators.large import as_parquet, fit_large, is_large, sampled_table, table_source
