@@ -14,10 +14,9 @@ from sklearn.ensemble import (
     RandomForestClassifier,
 )
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifier, SGDClassifier
-from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 from gwi.predictors.logits import PlainClassifier
 
@@ -28,7 +27,6 @@ TREES = {
     "extra trees": ExtraTreesClassifier(6, random_state=0),
     "random forest": RandomForestClassifier(6, max_leaf_nodes=9, class_weight="balanced", random_state=0),
     "decision tree": DecisionTreeClassifier(max_depth=4, ccp_alpha=0.001, random_state=0),
-    "extra tree": ExtraTreeClassifier(random_state=0),
 }
 LINEAR = {
     "logistic regression": LogisticRegression(),
@@ -37,7 +35,6 @@ LINEAR = {
     ),
     "discriminant analysis": LinearDiscriminantAnalysis(),
     "discriminant analysis with shrinkage": LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
-    "log loss by gradient descent": SGDClassifier(loss="log_loss", alpha=0.1, random_state=0),
 }
 MARGINS = {
     "hinge loss by gradient descent": SGDClassifier(random_state=0, average=True),
@@ -46,11 +43,7 @@ MARGINS = {
     "support vectors": LinearSVC(random_state=0),
     "support vectors without intercept": LinearSVC(random_state=0, fit_intercept=False),
 }
-NETWORKS = {
-    f"network, {activation}": MLPClassifier(hidden, activation=activation, max_iter=4, random_state=0)
-    for activation, hidden in (("relu", (9, 5)), ("tanh", (6,)), ("logistic", (6,)), ("identity", ()))
-}
-PROBABLE = TREES | LINEAR | NETWORKS
+PROBABLE = TREES | LINEAR
 ALL = PROBABLE | MARGINS
 LOADERS = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
 

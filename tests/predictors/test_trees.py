@@ -19,11 +19,12 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import Lars, LinearRegression
 from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
 from gwi.predictors import trees
-from gwi.predictors.trees import BoostedTrees, Forest, plain_trees
+from gwi.predictors.linear import plain_predictor
+from gwi.predictors.trees import KINDS, Trees, plain_trees
 
 SINGLE = {
     "boosting": HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=1, max_leaf_nodes=15),
@@ -43,7 +44,6 @@ MULTI = {
     "stumps": ExtraTreesRegressor(3, max_depth=1, random_state=0),
     "one-tree forest": RandomForestRegressor(1, random_state=0),
     "decision tree": DecisionTreeRegressor(random_state=0),
-    "extra tree": ExtraTreeRegressor(random_state=0),
 }
 ALL = SINGLE | MULTI
 
@@ -62,29 +62,33 @@ def fitted(name, num_rows=200, num_features=4, num_outputs=1, weighted=False, dt
 
 
 def same_bits(a, b):
-    return a.shape == b.shape and a.dtype == b.dtype == np.float64 and a.tobytes() == b.tobytes()
+    """Whether the predictions (N, J) are those of an estimator, which have one axis when J is one."""
+    return a.dtype == b.dtype == np.float64 and a.shape == b.reshape(len(b), -1).shape and a.tobytes() == b.tobytes()
 
 
 def there_and_back(held):
-    return type(held).from_arrays(held.arrays())
+    return Trees.from_arrays(held.arrays())
 
 
 def walked(arrays, x):
-    """Predictions of averaged, staged or boosted trees, node by node from the arrays."""
-    rate = arrays.get("learning_rate", np.ones(1))
-    rows = x.astype(np.float32 if "learning_rate" in arrays else np.float64)
+    """Predictions of averaged or boosted trees, node by node from the arrays."""
+    kind, num_outputs = KINDS[int(arrays["kind"])], len(arrays["baseline"])
+    rows = x.astype(np.float64 if kind == "histogram-boosting" else np.float32)
     split_of, leaf_of = np.cumsum(arrays["is_leaf"] == 0) - 1, np.cumsum(arrays["is_leaf"]) - 1
-    total = np.full((len(x), arrays["value"].shape[1]), arrays["baseline"])
+    total = np.tile(arrays["baseline"], (len(x), 1))
     for i, row in enumerate(rows):
-        for root in arrays["offsets"][:-1]:
+        for t, root in enumerate(arrays["offsets"][:-1]):
             node = root
             while not arrays["is_leaf"][node]:
                 split = split_of[node]
                 left = row[arrays["feature"][split]] <= arrays["threshold"][split]
                 node = root + arrays["left" if left else "right"][split]
-            total[i] += rate[0] * arrays["value"][leaf_of[node]] if len(rate) else arrays["value"][leaf_of[node]]
-    total /= 1 if len(rate) else len(arrays["offsets"]) - 1
-    return total if total.shape[1] > 1 else total[:, 0]
+            value = arrays["value"][leaf_of[node]]
+            if kind == "forest":
+                total[i] += value
+            else:
+                total[i, t % num_outputs] += value[0] * (arrays["learning_rate"] if kind == "gradient-boosting" else 1)
+    return total / (len(arrays["offsets"]) - 1) if kind == "forest" else total
 
 
 def agrees(estimator, x):
@@ -97,7 +101,8 @@ def agrees(estimator, x):
 @pytest.mark.parametrize(("num_rows", "num_features"), [(21, 1), (200, 4), (400, 13)])
 def test_predictions_equal_those_of_the_estimator_to_the_last_bit(name, num_rows, num_features):
     estimator = fitted(name, num_rows, num_features)
-    assert isinstance(plain_trees(estimator), Forest if name in MULTI or name.startswith("gradient") else BoostedTrees)
+    kind = "forest" if name in MULTI else "gradient-boosting" if name.startswith("gradient") else "histogram-boosting"
+    assert plain_trees(estimator).kind == kind
     for num_new in (1, 7, 500):
         assert agrees(estimator, table(num_new, num_features, seed=5)[0])
     assert agrees(estimator, table(num_rows, num_features)[0])
@@ -138,7 +143,7 @@ def test_the_sign_of_zero_is_kept():
         for tree in held.trees:
             tree.value[tree.value == 0] = -0.0
         assert agrees(estimator, np.arange(4.0)[:, None])
-        assert np.signbit(held.predict(np.zeros((1, 1)))[0]) == isinstance(estimator, DecisionTreeRegressor)
+        assert np.signbit(held.predict(np.zeros((1, 1)))[0, 0]) == isinstance(estimator, DecisionTreeRegressor)
 
 
 def test_a_constant_target_makes_single_leaves():
@@ -151,12 +156,12 @@ def test_a_constant_target_makes_single_leaves():
 def test_the_arrays_mean_what_they_say(name):
     x = table(30, seed=5)[0]
     arrays = plain_trees(fitted(name)).arrays()
-    np.testing.assert_allclose(walked(arrays, x), fitted(name).predict(x), rtol=1e-12)
+    np.testing.assert_allclose(walked(arrays, x)[:, 0], fitted(name).predict(x), rtol=1e-12)
 
 
 def test_no_rows_give_no_predictions():
     for name in ("boosting", "gradient boosting", "extra trees"):
-        assert plain_trees(fitted(name)).predict(np.zeros((0, 4))).shape == (0,)
+        assert plain_trees(fitted(name)).predict(np.zeros((0, 4))).shape == (0, 1)
     assert plain_trees(fitted("extra trees", num_outputs=3)).predict(np.zeros((0, 4))).shape == (0, 3)
 
 
@@ -194,7 +199,7 @@ def test_arrays_come_back_unchanged_also_through_a_file(name, tmp_path):
     assert all(np.array_equal(arrays[key], again[key]) and arrays[key].dtype == again[key].dtype for key in arrays)
     safetensors = pytest.importorskip("safetensors.numpy")
     safetensors.save_file(arrays, tmp_path / "trees.safetensors")
-    loaded = type(held).from_arrays(safetensors.load_file(tmp_path / "trees.safetensors"))
+    loaded = Trees.from_arrays(safetensors.load_file(tmp_path / "trees.safetensors"))
     x = table(100, seed=5)[0]
     assert same_bits(loaded.predict(x), held.predict(x))
 
@@ -205,7 +210,7 @@ def test_read_only_and_strided_arrays_are_taken():
     for array in arrays.values():
         array.flags.writeable = False
     x = table(100, seed=5)[0]
-    assert same_bits(BoostedTrees.from_arrays(arrays).predict(x), held.predict(x))
+    assert same_bits(Trees.from_arrays(arrays).predict(x), held.predict(x))
 
 
 def test_trees_do_not_change_when_the_arrays_or_the_estimator_do():
@@ -213,7 +218,7 @@ def test_trees_do_not_change_when_the_arrays_or_the_estimator_do():
     estimator = fitted("boosting")
     held = plain_trees(estimator)
     arrays = held.arrays()
-    loaded, expected = BoostedTrees.from_arrays(arrays), estimator.predict(x)
+    loaded, expected = Trees.from_arrays(arrays), estimator.predict(x)
     for array in arrays.values():
         array.fill(99)
     estimator.set_params(warm_start=True, max_iter=40).fit(x, y**2)
@@ -225,14 +230,9 @@ def test_other_estimators_are_not_held():
     class Subclass(ExtraTreesRegressor):
         pass
 
-    class Leaf(DecisionTreeRegressor):
-        pass
-
     x, y = table(60)
     positive, labels = np.abs(y) + 0.1, y > 0
     codes = np.column_stack([x, np.arange(60) % 3])
-    swapped = RandomForestRegressor(3).fit(x, y)
-    swapped.estimators_[1] = Leaf().fit(x, y)
     others = [
         HistGradientBoostingRegressor(max_iter=3, categorical_features=[4]).fit(codes, y),
         HistGradientBoostingRegressor(max_iter=3, loss="poisson").fit(x, positive),
@@ -242,16 +242,17 @@ def test_other_estimators_are_not_held():
         RandomForestClassifier(3).fit(x, labels),
         AdaBoostRegressor(n_estimators=3).fit(x, y),
         Subclass(3).fit(x, y),
-        swapped,
-        LinearRegression().fit(x, y),
-        LinearRegression(),
+        ExtraTreeRegressor().fit(x, y),
+        Lars().fit(x, y),
+        Lars(),
         np.sin,
         None,
     ]
     for other in others:
-        assert plain_trees(other) is None, other
-    with pytest.raises(NotFittedError):
-        plain_trees(ExtraTreesRegressor())
+        assert plain_predictor(other) is None, other
+    for unfitted in (ExtraTreesRegressor(), LinearRegression()):
+        with pytest.raises(NotFittedError):
+            plain_predictor(unfitted)
 
 
 def test_leaves_that_are_not_finite_are_refused_when_saving():
@@ -261,17 +262,16 @@ def test_leaves_that_are_not_finite_are_refused_when_saving():
         held.arrays()
 
 
-def test_nodes_of_an_unknown_scikit_learn_are_refused_by_name(monkeypatch):
-    boosting, forest = fitted("boosting"), fitted("extra trees")
-    boosted_arrays, forest_arrays = plain_trees(boosting).arrays(), plain_trees(forest).arrays()
-    for name, cls, arrays, estimator in (
-        ("PREDICTOR_RECORD_DTYPE", BoostedTrees, boosted_arrays, boosting),
-        ("NODE_DTYPE", Forest, forest_arrays, forest),
-    ):
-        dtype = np.dtype([*((field, getattr(trees, name)[field]) for field in getattr(trees, name).names), ("oblique", np.uint8)])
-        monkeypatch.setattr(trees, name, dtype)
+@pytest.mark.parametrize("form", ["_HISTOGRAM_NODES", "_TREE_NODES"])
+def test_nodes_of_an_unknown_scikit_learn_are_refused_by_name(form, monkeypatch):
+    estimators = [fitted(name) for name in ("boosting", "extra trees")]
+    arrays = [plain_trees(estimator).arrays() for estimator in estimators]
+    known = getattr(trees, form)
+    fields = [(name, known.dtype[name]) for name in known.dtype.names]
+    monkeypatch.setattr(trees, form, known._replace(dtype=np.dtype([*fields, ("oblique", np.uint8)])))
+    for estimator, stored in zip(estimators, arrays, strict=True):
         with pytest.raises(ValueError, match="differs in oblique"):
-            cls.from_arrays(arrays)
+            Trees.from_arrays(stored)
         assert plain_trees(estimator) is None
 
 
@@ -317,10 +317,18 @@ def invalid(arrays):
     yield "numbers", changed(arrays, threshold={0: np.nan})
     for number in (np.nan, np.inf, -np.inf):
         yield "finite", changed(arrays, value={0: number})
-        yield "finite", changed(arrays, baseline=np.array(number))
-    yield "value for each", changed(arrays, value=arrays["value"][:, :0])
-    yield "value for each", changed(arrays, value=arrays["value"][:-1])
-    yield "value for each", changed(arrays, value=np.concatenate([arrays["value"]] * 2))
+        yield "finite", changed(arrays, baseline=np.array([number]))
+        yield "finite", changed(arrays, learning_rate=np.array(number))
+    yield "value of shape", changed(arrays, value=arrays["value"][:, :0])
+    yield "value of shape", changed(arrays, value=arrays["value"][:-1])
+    yield "value of shape", changed(arrays, value=np.concatenate([arrays["value"]] * 2))
+    # The native loops of boosting know one value a leaf; a forest has one for each output.
+    yield "value of shape", changed(arrays, value=np.repeat(arrays["value"], 2, axis=1))
+    for num_outputs in (len(arrays["offsets"]), 10**5):
+        yield "value of shape|as many trees", changed(arrays, baseline=np.zeros(num_outputs))
+    yield "a baseline for each output", changed(arrays, baseline=np.zeros(0))
+    for kind in (-1, len(KINDS), 2**63 - 1, -(2**63)):
+        yield "a kind below", changed(arrays, kind=np.array(kind, np.int64))
     for key in arrays:
         yield "the arrays", {name: array for name, array in arrays.items() if name != key}
         yield f"{key} as", changed(arrays, **{key: arrays[key][None]})
@@ -340,26 +348,27 @@ def test_each_invalid_array_is_refused_with_one_sentence(name):
     held = plain_trees(fitted(name))
     arrays = held.arrays()
     for word, broken in invalid(arrays):
-        with pytest.raises(ValueError, match=f"^Trees need .*{word}.*; got .*so save the model again\\.$"):
-            type(held).from_arrays(broken)
+        with pytest.raises(ValueError, match=f"^A stored model needs .*({word}).*; got .*so save the model again\\.$"):
+            Trees.from_arrays(broken)
 
 
 def test_masks_cannot_hide_invalid_entries():
     arrays = plain_trees(fitted("boosting")).arrays()
     hidden = changed(arrays, left=np.ma.masked_array(np.full_like(arrays["left"], 10**6), mask=True))
     with pytest.raises(ValueError, match="left child"):
-        BoostedTrees.from_arrays(hidden)
+        Trees.from_arrays(hidden)
 
 
-def test_several_outputs_are_refused_where_the_native_loop_knows_one():
-    boosted, staged = plain_trees(fitted("boosting")).arrays(), plain_trees(fitted("gradient boosting")).arrays()
-    with pytest.raises(ValueError, match="one value a leaf"):
-        BoostedTrees.from_arrays(changed(boosted, value=np.repeat(boosted["value"], 2, axis=1)))
-    with pytest.raises(ValueError, match="one value a leaf"):
-        Forest.from_arrays(changed(staged, value=np.repeat(staged["value"], 2, axis=1)))
-    for rate in ([np.nan], [np.inf], [0.1, 0.1]):
-        with pytest.raises(ValueError, match="learning_rate"):
-            Forest.from_arrays(changed(staged, learning_rate=np.array(rate)))
+@pytest.mark.parametrize("name", ["boosting", "gradient boosting"])
+def test_trees_of_one_kind_are_taken_as_those_of_another_only_where_they_fit(name):
+    x, arrays = table(30, seed=5)[0], plain_trees(fitted(name)).arrays()
+    for kind in range(len(KINDS)):
+        other = changed(arrays, kind=np.array(kind, np.int64))
+        np.testing.assert_allclose(Trees.from_arrays(other).predict(x), walked(other, x), rtol=1e-12)
+    several = plain_trees(fitted("extra trees", num_outputs=2)).arrays()
+    for kind in ("histogram-boosting", "gradient-boosting"):
+        with pytest.raises(ValueError, match="value of shape"):
+            Trees.from_arrays(changed(several, kind=np.array(KINDS.index(kind), np.int64)))
 
 
 NUMBERS = [0, 1, 2, 3, 7, 255, -1, -2, 2**31, 2**32 - 1, 2**63 - 1, -(2**63), np.nan, np.inf, -np.inf, 1e308, -0.0, 5e-324]
@@ -399,7 +408,7 @@ def mutation(arrays, rng):
         if change == "drop" and len(arrays) > 1:
             del arrays[key]
         elif change == "add":
-            arrays[("more", "learning_rate", "")[rng.integers(3)]] = arrays[key].copy()
+            arrays[("more", "kind", "")[rng.integers(3)]] = arrays[key].copy()
         elif change == "together" and arrays[key].ndim and arrays[key].size:
             # Sizes then still agree, so that later checks must see what is wrong.
             at, length = rng.integers(len(arrays[key])), len(arrays[key])
@@ -421,7 +430,7 @@ def fuzz(num_mutations, seed=0):
         for i in range(num_mutations):
             k = i % len(subjects)
             try:
-                held = type(subjects[k]).from_arrays(mutation(arrays[k], rng))
+                held = Trees.from_arrays(mutation(arrays[k], rng))
             except ValueError:
                 continue
             if held.num_features <= 1000:

@@ -1,87 +1,106 @@
-"""Fitted scikit-learn regressors as plain numbers, so that a model file can hold them: trees and linear models."""
+"""Fitted linear models of scikit-learn as plain arrays; and any regressor that can be held so, linear or of trees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import linear_model
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 
-from gwi._typing import Array
+from gwi.predictors.arrays import Array, Arrays, checked, require, require_columns
 from gwi.predictors.trees import Trees, plain_trees
 
-_LINEAR = tuple(
-    getattr(linear_model, name)
-    for name in (
-        "LinearRegression",
-        "Ridge",
-        "RidgeCV",
-        "Lasso",
-        "LassoCV",
-        "ElasticNet",
-        "ElasticNetCV",
-        "BayesianRidge",
-        "ARDRegression",
-        "HuberRegressor",
-        "Lars",
-        "LassoLars",
-    )
+_REGRESSORS = (
+    linear_model.LinearRegression,
+    linear_model.Ridge,
+    linear_model.RidgeCV,
+    linear_model.Lasso,
+    linear_model.LassoCV,
+    linear_model.ElasticNet,
+    linear_model.ElasticNetCV,
+    linear_model.BayesianRidge,
+    linear_model.HuberRegressor,
 )
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPredictor:
+class LinearModel:
     """X wᵀ + b.
 
     Attributes:
-        weights: w, one row an output, or one axis for one output.
-        intercept: b.
+        weights: w, (J, D).
+        intercept: b, (J,).
     """
 
     weights: Array
     intercept: Array
 
-    def predict(self, X: NDArray[Any]) -> Array:
-        """Predictions (N,), or (N, J) with several outputs."""
-        return X @ self.weights.T + self.intercept
-
     @property
     def num_features(self) -> int:
-        """Columns of a row."""
-        return int(self.weights.shape[-1])
+        """D, the columns of a row."""
+        return self.weights.shape[1]
 
     @property
     def num_outputs(self) -> int:
         """J."""
-        return len(self.weights) if self.weights.ndim == 2 else 1
+        return len(self.weights)
+
+    def predict(self, X: Array) -> NDArray[np.float64]:
+        """Predictions (N, J) at the rows of X.
+
+        Raises:
+            ValueError: when X has not the columns of the rows in fitting.
+        """
+        require_columns(X, self.num_features)
+        return X @ self.weights.T + self.intercept
 
     def arrays(self) -> dict[str, Array]:
-        """What `from_arrays` takes."""
-        return {"weights": self.weights, "intercept": self.intercept}
+        """What `from_arrays` takes.
+
+        Raises:
+            ValueError: when it would not take them, as with weights that are not finite.
+        """
+        copy = LinearModel.from_arrays({"weights": self.weights, "intercept": self.intercept})
+        return {"weights": copy.weights, "intercept": copy.intercept}
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, Array]) -> LinearPredictor:
+    def from_arrays(arrays: Arrays) -> LinearModel:
         """The model that these arrays describe.
 
         Raises:
             ValueError: when they describe none.
         """
-        weights, intercept = arrays.get("weights"), arrays.get("intercept")
-        if weights is None or intercept is None or weights.ndim not in (1, 2) or intercept.shape not in ((), weights.shape[:-1]):
-            raise ValueError("A linear model needs weights (D,) or (J, D) and as many intercepts; save the model again.")
-        return LinearPredictor(weights, intercept)
+        arrays = checked(arrays, {"weights": (np.float64, 2), "intercept": (np.float64, 1)})
+        weights, intercept = (np.array(arrays[name], order="C") for name in ("weights", "intercept"))
+        require(weights.size > 0 and len(weights) == len(intercept), "weights (J, D) and J of intercept", f"{weights.shape}")
+        for name, array in (("weights", weights), ("intercept", intercept)):
+            require(np.isfinite(array).all(), f"a finite {name}", "another")
+        return LinearModel(weights, intercept)
 
 
-Predictor = Trees | LinearPredictor
+Predictor = Trees | LinearModel
+# Tags in a file, never names of classes.
+TAGS: dict[str, type[Predictor]] = {"trees": Trees, "linear": LinearModel}
+
+
+def plain_linear(estimator: Any) -> LinearModel | None:
+    """The coefficients of a fitted linear model; None when they are sparse, as `sparsify` leaves them."""
+    check_is_fitted(estimator)
+    if not isinstance(estimator.coef_, np.ndarray):
+        return None
+    # Copies, as partial fits write into the estimator's; in C order, so that a file brings back the same bits.
+    weights = np.array(estimator.coef_, np.float64, order="C", ndmin=2)
+    return LinearModel(weights, np.array(np.broadcast_to(estimator.intercept_, len(weights)), np.float64))
 
 
 def plain_predictor(estimator: Any) -> Predictor | None:
     """A fitted regressor as plain numbers, with equal predictions; None when it is of a kind that we cannot hold so."""
     if isinstance(estimator, Predictor):
         return estimator
-    if type(estimator) in _LINEAR:
-        return LinearPredictor(np.asarray(estimator.coef_, dtype=np.float64), np.asarray(estimator.intercept_, dtype=np.float64))
-    return plain_trees(estimator)
+    if isinstance(estimator, ClassifierMixin):
+        return None
+    return plain_linear(estimator) if type(estimator) in _REGRESSORS else plain_trees(estimator)

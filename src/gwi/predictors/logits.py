@@ -24,26 +24,17 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import NotFittedError
 
-from gwi.predictors.decision import (
-    LINKS,
-    Link,
-    Scores,
-    TreeScores,
-    checked,
-    has_several_targets,
-    plain_scores,
-    probabilities,
-    read_scores,
-    score_arrays,
-    score_tag,
-)
-from gwi.predictors.trees import Array, Arrays, Forest
+from gwi.predictors.arrays import Array, Arrays, Wanted, checked, require
+from gwi.predictors.decision import LINKS, Link, has_several_targets, plain_scores, probabilities
+from gwi.predictors.linear import TAGS, Predictor
 
 # A class that a forest's trees all vote against has probability zero and a logit of −∞; one wrong row would cost everything.
 # At 10⁻⁴ a wrong row costs 9.2 nats and a right one at most J · 10⁻⁴, which is less than a table of some 10⁴ rows can tell from
 # zero. One vote in a forest of up to 10⁴ trees with pure leaves stays above it, so that no vote is taken for none. A single
 # tree is never so sure with reason: pass 10⁻² with one.
 PROBABILITY_FLOOR = 1e-4
+
+_WANTED: Wanted = {"column": (np.int64, 1), "link": (np.int64, 0), "floor": (np.float64, 0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,19 +85,20 @@ class ClassifierLogits:
         """
         seen = self.estimator.classes_
         column, num_seen = _columns(self.classes, seen), len(seen)
-        is_probability = hasattr(self.estimator, "predict_proba")
-        values = np.asarray((self.estimator.predict_proba if is_probability else self.estimator.decision_function)(X))
+        link: Link = "probabilities" if hasattr(self.estimator, "predict_proba") else "margins"
+        ask = self.estimator.decision_function if link == "margins" else self.estimator.predict_proba
+        values = np.asarray(ask(X), np.float64)
         if num_seen == 1:
             # Some classifiers answer for a second class that is not there; there is nothing to compare.
-            return _from_probabilities(np.ones((len(values), 1)), column, self.floor)
+            return _logits(np.ones((len(values), 1)), "probabilities", column, self.floor)
         values = values[:, None] if values.ndim == 1 else values
-        wanted = {1, 2} if num_seen == 2 and not is_probability else {num_seen}
+        wanted = {1, 2} if num_seen == 2 and link == "margins" else {num_seen}
         if values.ndim != 2 or values.shape[1] not in wanted:
             raise ValueError(
                 f"A classifier of {num_seen} classes must give as many columns; {type(self.estimator).__name__} gave shape "
                 f"{values.shape}: pass one of a single target, with one score a class."
             )
-        return (_from_probabilities if is_probability else _from_margins)(values, column, self.floor)
+        return _logits(values, link, column, self.floor)
 
     def plain(self) -> PlainClassifier | None:
         """The same logits from plain arrays, or None when the classifier is of a kind that these cannot hold."""
@@ -124,7 +116,7 @@ class PlainClassifier:
         floor: the lowest probability.
     """
 
-    scores: Scores
+    scores: Predictor
     link: Link
     column: Array = field(repr=False)
     floor: float
@@ -135,33 +127,20 @@ class PlainClassifier:
         return self.scores.num_features
 
     @property
-    def num_classes(self) -> int:
-        """J."""
+    def num_outputs(self) -> int:
+        """J, the classes of the whole problem."""
         return len(self.column)
 
     def predict(self, X: Array) -> NDArray[np.float64]:
         """Logits (N, J) at the rows of X.
 
         Raises:
-            ValueError: when X has not the columns of the rows in fitting, or X or a score is NaN or infinite.
+            ValueError: when X has not the columns of the rows in fitting, or a score is NaN or infinite, as from such rows.
         """
-        if np.ndim(X) != 2 or np.shape(X)[1] != self.num_features:
-            raise ValueError(
-                f"Rows must have the {self.num_features} columns that the classifier was fitted on; got shape {np.shape(X)}: "
-                "pass them all."
-            )
-        # Trees send NaN one way; a saturated activation would hide infinity.
-        if not isinstance(self.scores, TreeScores | Forest) and not np.isfinite(X).all():
-            raise ValueError(
-                "Rows must be finite for linear models and networks; got NaN or infinity: fill or leave out such rows."
-            )
-        # What overflows is not finite, and that is asked below.
+        # What overflows is not finite, and that is asked after.
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self.scores.predict(X)
-            scores = scores[:, None] if scores.ndim == 1 else scores
-            if self.link == "margins":
-                return _from_margins(scores, self.column, self.floor)
-            return _from_probabilities(probabilities(scores, self.link), self.column, self.floor)
+        return _logits(scores, self.link, self.column, self.floor)
 
     def arrays(self) -> dict[str, Array]:
         """What `from_arrays` takes.
@@ -169,14 +148,13 @@ class PlainClassifier:
         Raises:
             ValueError: when it would not take them, as with scores that are not finite.
         """
-        kind = score_tag(self.scores)
-        arrays = {f"{kind}.{name}": array for name, array in score_arrays(self.scores).items()}
+        tag = next(tag for tag, kind in TAGS.items() if type(self.scores) is kind)
         own = {
             "column": self.column.copy(),
             "link": np.array(LINKS.index(self.link), np.int64),
             "floor": np.array(self.floor, np.float64),
         }
-        return own | arrays
+        return own | {f"{tag}.{name}": array for name, array in self.scores.arrays().items()}
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> PlainClassifier:
@@ -185,23 +163,21 @@ class PlainClassifier:
         Raises:
             ValueError: when they describe none.
         """
-        wanted = {"column": (np.int64, 1), "link": (np.int64, 0), "floor": (np.float64, 0)}
-        own = checked({name: array for name, array in arrays.items() if name in wanted}, wanted)
+        own = checked({name: array for name, array in arrays.items() if name in _WANTED}, _WANTED)
         column, link, floor = own["column"], own["link"], own["floor"]
-        _require(0 <= link < len(LINKS), f"a link below {len(LINKS)}", link)
-        _require(0 < floor < 1, "a floor between 0 and 1", floor)
-        others = {name.partition(".")[::2]: array for name, array in arrays.items() if name not in wanted}
-        kinds = {kind for kind, _ in others}
-        _require(len(kinds) == 1, "arrays of one kind of scores", ", ".join(map(repr, sorted(kinds))) or "none")
-        scores = read_scores(kinds.pop(), {name: array for (_, name), array in others.items()})
-        num_scores, is_single = scores.num_outputs, LINKS[link] in ("logistic", "margins") and scores.num_outputs == 1
-        _require(is_single or LINKS[link] != "logistic", "one score for the logistic link", num_scores)
-        num_seen = 2 if is_single else num_scores
+        require(0 <= link < len(LINKS), f"a link below {len(LINKS)}", link)
+        require(0 < floor < 1, "a floor between 0 and 1", floor)
+        others = {name.partition(".")[::2]: array for name, array in arrays.items() if name not in _WANTED}
+        tags = sorted({tag for tag, _ in others})
+        known = len(tags) == 1 and tags[0] in TAGS
+        require(known, f"scores of one kind, {' or '.join(TAGS)}", ", ".join(map(repr, tags)) or "none")
+        scores = TAGS[tags[0]].from_arrays({name: array for (_, name), array in others.items()})
+        num_seen = 2 if scores.num_outputs == 1 and LINKS[link] != "probabilities" else scores.num_outputs
         # Compared, not counted: entries of a file may be of any size.
         seen = np.sort(column[column >= 0])
         fits = len(column) > 1 and (column >= -1).all() and np.array_equal(seen, np.arange(num_seen))
-        _require(fits, f"column with −1 and each number below {num_seen} once", f"{len(column)} others")
-        return PlainClassifier(scores, LINKS[link], column, float(floor))
+        require(fits, f"column with −1 and each number below {num_seen} once", f"{len(column)} others")
+        return PlainClassifier(scores, LINKS[link], column.copy(), float(floor))
 
 
 def plain_classifier(estimator: Any, classes: Array, floor: float = PROBABILITY_FLOOR) -> PlainClassifier | None:
@@ -209,10 +185,9 @@ def plain_classifier(estimator: Any, classes: Array, floor: float = PROBABILITY_
 
     Held are exactly these types, with one target: `HistGradientBoostingClassifier` (without categorical features),
     `GradientBoostingClassifier` (log loss, started from a constant), `ExtraTreesClassifier`, `RandomForestClassifier`,
-    `DecisionTreeClassifier`, `ExtraTreeClassifier`, `LogisticRegression`, `LogisticRegressionCV`,
-    `LinearDiscriminantAnalysis`, `RidgeClassifier`, `LinearSVC`, `SGDClassifier` (any loss but the modified Huber) and
-    `MLPClassifier`. On float64 rows they equal those of `ClassifierLogits` to the last bit, or nearly: a matrix product of
-    another memory order may round otherwise.
+    `DecisionTreeClassifier`, `LogisticRegression`, `LogisticRegressionCV`, `LinearDiscriminantAnalysis`, `RidgeClassifier`,
+    `LinearSVC` and `SGDClassifier` (margins, or the log loss of two classes). On float64 rows they equal those of
+    `ClassifierLogits` to the last bit, or nearly: a matrix product of another memory order may round otherwise.
 
     Args:
         estimator: the classifier.
@@ -232,7 +207,7 @@ def plain_classifier(estimator: Any, classes: Array, floor: float = PROBABILITY_
 
 def logits_of_one_class(label: Any, classes: Array, floor: float = PROBABILITY_FLOOR) -> NDArray[np.float64]:
     """Logits (J,) from rows that all have one label: what `ClassifierLogits` gives around a classifier that saw nothing else."""
-    return _from_probabilities(np.ones((1, 1)), _columns(classes, np.asarray([label])), floor)[0]
+    return _logits(np.ones((1, 1)), "probabilities", _columns(classes, np.asarray([label])), floor)[0]
 
 
 def _columns(classes: Array, seen: Array) -> NDArray[np.int64]:
@@ -250,39 +225,26 @@ def _columns(classes: Array, seen: Array) -> NDArray[np.int64]:
     return np.array([place.get(label, -1) for label in labels], np.int64)
 
 
-def _from_probabilities(p: Array, column: Array, floor: float) -> NDArray[np.float64]:
-    """log max(p, floor) in J columns from probabilities (N, K), less the mean of each row."""
-    p = _finite(p, "probabilities")
-    log_p = np.where(column >= 0, np.log(np.maximum(p, floor))[:, column], np.log(floor))
-    # In row order, for the sum of a row depends on how it lies in memory.
-    log_p = np.ascontiguousarray(log_p)
-    return log_p - log_p.mean(axis=1, keepdims=True)
+def _logits(scores: Array, link: Link, column: Array, floor: float) -> NDArray[np.float64]:
+    """Logits (N, J) from scores: log max(p, floor), less the mean of each row; or margins as they are.
 
-
-def _from_margins(margins: Array, column: Array, floor: float) -> NDArray[np.float64]:
-    """Margins (N, K), or (N, 1) of the second of two classes, in J columns."""
-    margins = _finite(margins, "margins")
-    if margins.shape[1] == 1:
-        margins = np.concatenate([-margins / 2, margins / 2], axis=1)
-    # As with probabilities, where the others have one together.
-    unseen = logsumexp(margins, axis=1, keepdims=True) + np.log(floor)
-    return np.where(column >= 0, margins[:, column], unseen)
-
-
-def _finite(values: Array, what: str) -> NDArray[np.float64]:
-    """In float64 and row order, so that equal numbers give equal bits from here on."""
-    values = np.ascontiguousarray(values, np.float64)
-    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    Raises:
+        ValueError: when a score is NaN or infinite.
+    """
+    bad = np.flatnonzero(~np.isfinite(scores).all(axis=1))
     if len(bad):
         raise ValueError(
-            f"A classifier's {what} must be finite; {len(bad)} of {len(values)} rows have NaN or infinite ones, the first is row "
+            f"A classifier's {link} must be finite; {len(bad)} of {len(scores)} rows have NaN or infinite ones, the first is row "
             f"{bad[0]}: look for such values in these rows, or fit the classifier again."
         )
-    return values
-
-
-def _require(holds: Any, wanted: str, came: object) -> None:
-    if not holds:
-        raise ValueError(
-            f"Classifiers need {wanted}; got {came}: the arrays are damaged or of another kind, so save the model again."
-        )
+    # From here on in row order, for the sum of a row depends on how it lies in memory.
+    if link == "margins":
+        margins = np.ascontiguousarray(scores)
+        if margins.shape[1] == 1:
+            margins = np.concatenate([-margins / 2, margins / 2], axis=1)
+        # As with probabilities, where the others have one together.
+        unseen = logsumexp(margins, axis=1, keepdims=True) + np.log(floor)
+        return np.where(column >= 0, margins[:, column], unseen)
+    p = np.ascontiguousarray(probabilities(scores, link))
+    log_p = np.ascontiguousarray(np.where(column >= 0, np.log(np.maximum(p, floor))[:, column], np.log(floor)))
+    return log_p - log_p.mean(axis=1, keepdims=True)

@@ -13,9 +13,8 @@ from gwi.core.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, Jo
 from gwi.core.networks import EnsembleMLP
 from gwi.core.scaling import OriginalRowsMean, RescaledMean, Scales
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.predictors.linear import LinearPredictor, Predictor, plain_predictor
+from gwi.predictors.linear import TAGS, Predictor, plain_predictor
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier
-from gwi.predictors.trees import BoostedTrees, Forest
 from gwi.storage.kernels import Node, Reader, Writer, tag_of
 
 # Tags in a file, never names of classes.
@@ -27,12 +26,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
     "identity": nn.Identity,
 }
-_PREDICTORS: dict[str, type[Predictor | PlainClassifier]] = {
-    "boosted-trees": BoostedTrees,
-    "forest": Forest,
-    "linear": LinearPredictor,
-    "classifier": PlainClassifier,
-}
+_PREDICTORS: dict[str, type[Predictor | PlainClassifier]] = {**TAGS, "classifier": PlainClassifier}
 
 
 def encode_mean(mean: Any, w: Writer, name: str) -> Node:
@@ -188,8 +182,7 @@ def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
         called = getattr(named, "__name__", type(named).__name__)
         raise UnsavableError(
             f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
-            "scikit-learn's boosting, forests, trees and linear models, its MLPs as classifiers; a torch module is stored as its "
-            "state dict."
+            "scikit-learn's boosting, forests, decision trees and linear models; a torch module is stored as its state dict."
         )
     numbers = plain.arrays()
     return {"type": tag_of(plain, _PREDICTORS), "arrays": {key: w.put(f"{name}.{key}", value) for key, value in numbers.items()}}
