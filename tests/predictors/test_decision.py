@@ -8,12 +8,13 @@ from contextlib import nullcontext, suppress
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 
-from classifier_cases import fitted, same_bits, table, there_and_back
+from classifier_cases import ALL, fitted, same_bits, table, there_and_back
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure
@@ -90,6 +91,15 @@ def test_a_mean_of_logits_is_stored_and_read_without_pickle(name):
         decode_model(document, tensors | {place: tensors[place] + 1})
     with pytest.raises(ModelFileError, match="other columns"):
         decode_model(*encode_model(model_around(plain_classifier(fitted(name), np.arange(3)), 4, 3)))
+
+
+def test_trees_that_split_missing_values_are_stored():
+    x, y, new = (part.copy() for part in table("iris"))
+    x[y == 1, 0] = new[::2, 0] = np.nan
+    for name in ("histogram boosting", "random forest"):
+        held = plain_classifier(clone(ALL[name]).fit(x, y), np.arange(3))
+        document, tensors = from_bytes(to_bytes(*encode_model(model_around(held, 4, 3))))
+        assert same_bits(decode_model(document, tensors).posterior.mean.mean.predictor.predict(new), held.predict(new))
 
 
 def test_a_classifier_that_cannot_be_stored_is_named():

@@ -58,6 +58,9 @@ _FORESTS = (
 # Of losses whose trees add up to the target, or to logits. Scores of the exponential loss are half logits, of Poisson's logs.
 _LINKS = (IdentityLink, LogitLink, MultinomialLogit)
 
+# An infinite threshold is scikit-learn's way to split NaN from all else; a model file has no infinite numbers.
+_INFINITE = np.finfo(np.float64).max
+
 # Flags are bytes: NumPy's own loops misbehave on a bool that a file fills with anything but 0 and 1.
 _SPLITS = {
     "left": np.uint32,
@@ -248,6 +251,7 @@ def _tree_arrays(tree: Any) -> dict[str, Array]:
         nodes, fields = tree.__getstate__()["nodes"][: tree.node_count], _TREE_NODES.fields
         leaf, value = nodes["left_child"] == TREE_LEAF, tree.value.reshape(len(nodes), -1)
     splits = {name: nodes[fields[name]][~leaf].astype(dtype) for name, dtype in _SPLITS.items()}
+    splits["threshold"] = np.clip(splits["threshold"], -_INFINITE, _INFINITE)
     return {"is_leaf": leaf.astype(np.uint8), **splits, "value": value[leaf]}
 
 
@@ -269,6 +273,8 @@ def _filled_nodes(part: Arrays, form: _Nodes) -> tuple[Array, Array]:
     nodes = np.zeros(len(leaf), form.dtype)
     for name, native in form.fields.items():
         nodes[native][~leaf] = part[name]
+    threshold = nodes[form.fields["threshold"]]
+    threshold[threshold == _INFINITE] = np.inf
     return nodes, leaf
 
 
@@ -320,9 +326,7 @@ def _checked_trees(arrays: Arrays) -> dict[str, Array]:
     whole = is_forest or num_trees % num_outputs == 0
     require(whole, f"as many trees for each of {num_outputs} outputs", f"{num_trees} trees")
     require((arrays["feature"] < num_features).all(), f"every feature below num_features, {num_features}", "a higher one")
-    # An infinite threshold is scikit-learn's way to split NaN from all else.
-    require(not np.isnan(arrays["threshold"]).any(), "thresholds that are numbers", "NaN")
-    for name in ("value", "baseline", "learning_rate"):
+    for name in ("threshold", "value", "baseline", "learning_rate"):
         require(np.isfinite(arrays[name]).all(), f"a finite {name}", "another")
     for part in _each_tree(arrays):
         num_nodes, parents = len(part["is_leaf"]), np.flatnonzero(part["is_leaf"] == 0)
