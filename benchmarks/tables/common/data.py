@@ -1,24 +1,21 @@
-"""Public data: where the data folder and the cache are, downloads, checksums, and what to say when one of them fails."""
+"""Public data: from the data folder, else downloaded once into the cache; checksums, and what to say when something fails."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
-from urllib.request import urlopen
+from typing import Any, TypeVar
 
 import numpy as np
+import pooch
 from numpy.typing import NDArray
 
-from gwi._files import write_atomically
-
 T = TypeVar("T")
+# From the contents of files to what they hold; raises where that is something else.
+Reader = Callable[[Sequence[bytes]], T]
 
 
 @dataclass(frozen=True)
@@ -28,91 +25,86 @@ class Item:
     Attributes:
         kind: of data, such as ``table``.
         name: of this one.
-        place: where the data folder holds it, relative to the folder.
-        address: of its public source.
+        place: where the data folder holds it, relative to the folder; a star stands for several files.
+        address: of its public source, with a star likewise.
+        stars: what stars stand for.
     """
 
     kind: str
     name: str
     place: str
     address: str
+    stars: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
 
-    def data_path(self) -> str:
+    def each(self, pattern: str) -> list[str]:
+        """The files or addresses that a pattern stands for."""
+        return [pattern.replace("*", star) for star in self.stars] if "*" in pattern else [pattern]
+
+    def load(self, read: Reader[T], read_download: Reader[T]) -> T:
+        """From ``$GWI_DATA`` where that folder holds it, else from the public source or what an earlier download left.
+
+        Raises:
+            ValueError: when the file or the download holds something else.
+            ConnectionError: when there is neither the file nor a kept download, and the download fails.
+        """
+        folder = os.environ.get("GWI_DATA")
+        paths = [Path(folder, place) for place in self.each(self.place)] if folder else []
+        if not paths or not all(path.is_file() for path in paths):
+            return self._download(read_download)
+        try:
+            return read([path.read_bytes() for path in paths])
+        # The readers of archives and of NumPy's headers fail in too many ways to list.
+        except Exception as error:
+            raise ValueError(
+                f"The file {self._data_path()} is damaged or not the {self} ({_reason(error)}); replace it, "
+                f"or unset the environment variable GWI_DATA to download the {self.kind}."
+            ) from error
+
+    def _download(self, read: Reader[T]) -> T:
+        addresses = self.each(self.address)
+        paths = [cache_file(f"{Path(self.place).parts[0]}/{self.name}/{address.rsplit('/', 1)[1]}") for address in addresses]
+        if all(path.is_file() for path in paths):
+            try:
+                return read([path.read_bytes() for path in paths])
+            # A new download mends it.
+            except Exception:
+                _remove(paths)
+        # It would ask the user to write down a digest of the file. Ours is of the values, whatever file they come in.
+        pooch.get_logger().setLevel("WARNING")
+        try:
+            for address, path in zip(addresses, paths, strict=True):
+                pooch.retrieve(address, known_hash=None, fname=path.name, path=path.parent, progressbar=True)
+        except OSError as error:
+            raise ConnectionError(
+                f"The {self} is not at {self._data_path()} and could not be downloaded from {self.address} to {cache_file('')} "
+                f"({_reason(error)}); go online, or set the environment variable GWI_DATA to a folder that holds {self.place}, "
+                "or GWI_CACHE to one that can be written."
+            ) from error
+        try:
+            return read([path.read_bytes() for path in paths])
+        except Exception as error:
+            _remove(paths)
+            raise ValueError(
+                f"What {self.address} holds is not the {self} ({_reason(error)}); try again later, "
+                f"or set the environment variable GWI_DATA to a folder that holds {self.place}."
+            ) from error
+
+    def _data_path(self) -> str:
         """Its place in the data folder that is set, else in the variable that would set one."""
         return str(Path(os.environ.get("GWI_DATA") or "$GWI_DATA", self.place))
 
 
-def data_file(place: str) -> Path | None:
-    """The file at this place in the folder ``$GWI_DATA``; None when the variable is not set or the file is absent."""
-    folder = os.environ.get("GWI_DATA")
-    path = Path(folder, place) if folder else None
-    return path if path is not None and path.is_file() else None
-
-
 def cache_file(place: str) -> Path:
-    """Where a download is kept: in ``$GWI_CACHE``, else in ``gwi`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    folder = os.environ.get("GWI_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gwi")
-    return Path(folder, place)
+    """Where downloads and trained networks are kept: in ``$GWI_CACHE``, else in the user's folder for caches."""
+    return Path(os.environ.get("GWI_CACHE") or pooch.os_cache("gwi"), place)
 
 
-def recall(path: Path, read: Callable[[BinaryIO], T]) -> T | None:
-    """What an earlier download left, None when there is nothing that can be read."""
-    try:
-        with path.open("rb") as file:
-            return read(file)
-    # Absent, unreadable or damaged, a download mends it; and NumPy's reader of headers fails in too many ways to list.
-    except Exception:
-        return None
-
-
-def keep(item: Item, path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Leave a download for the next time; where that fails, it costs a warning only."""
-    buffer = io.BytesIO()
-    write(buffer)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, buffer.getvalue())
-    except OSError as error:
-        warnings.warn(f"The {item} could not be kept as {path} ({error}); set GWI_CACHE to another folder.", stacklevel=4)
-
-
-def fetch(item: Item, addresses: Iterable[str]) -> list[bytes]:
-    """The contents of addresses.
-
-    Raises:
-        ConnectionError: when one of them cannot be had.
-    """
-    try:
-        return [_content(address) for address in addresses]
-    except (OSError, HTTPException) as error:
-        raise ConnectionError(
-            f"The {item} is not at {item.data_path()} and could not be downloaded from {item.address} ({_reason(error)}); "
-            f"go online, or set the environment variable GWI_DATA to a folder that holds {item.place}."
-        ) from error
-
-
-def _content(address: str) -> bytes:
-    with urlopen(address, timeout=30) as response:
-        return response.read()
-
-
-def unusable_file(item: Item, error: Exception) -> ValueError:
-    """What to raise when a file in the data folder cannot be read or holds something else."""
-    return ValueError(
-        f"The file {item.data_path()} is damaged or not the {item} ({_reason(error)}); replace it, "
-        f"or unset the environment variable GWI_DATA to download the {item.kind}."
-    )
-
-
-def unusable_download(item: Item, error: Exception) -> ValueError:
-    """What to raise when a download cannot be read or holds something else."""
-    return ValueError(
-        f"What {item.address} holds is not the {item} ({_reason(error)}); try again later, "
-        f"or set the environment variable GWI_DATA to a folder that holds {item.place}."
-    )
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:

@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.io import loadmat
 from torch import Tensor
 
-from gwi.downloads import Item, cache_file, check_sha256, data_file, fetch, keep, recall, unusable_download, unusable_file
+from benchmarks.tables.common.data import Item, check_sha256
 
 ImageName = Literal["fashion-mnist", "mnist", "cifar10-20k", "svhn-10k"]
 PartName = Literal["train", "test"]
@@ -28,6 +27,8 @@ PartName = Literal["train", "test"]
 # Pixels of shape (N, C, H, W) and labels of shape (N,).
 _Arrays = tuple[NDArray[Any], NDArray[Any]]
 
+# The two files of a part in the format of MNIST.
+_FILES = ("images-idx3", "labels-idx1")
 # A record of the CIFAR-10 binary files: one label, then the red, green and blue planes.
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR_RECORD = 1 + math.prod(_CIFAR_SHAPE)
@@ -74,7 +75,7 @@ def load_images(name: ImageName) -> Images:
     """An image set by name; ``cifar10-20k`` has the first 20,000 training images of 50,000, ``svhn-10k`` only 10,000 test images.
 
     A part is read from ``$GWI_DATA/images``. Where the variable is not set or a file is absent, it is downloaded once and kept
-    in ``$GWI_CACHE``, else in ``gwi`` under ``$XDG_CACHE_HOME`` or ``~/.cache``. Every pixel and label is covered by a checksum.
+    in ``$GWI_CACHE``, else in the user's folder for caches. Every pixel and label is covered by a checksum.
 
     Raises:
         ValueError: when there is no set of this name; on reading a part, when file or download hold other values than the set.
@@ -247,58 +248,20 @@ _SETS: dict[ImageName, _Set] = {
 
 
 def _load(name: ImageName, part_name: PartName) -> LabelledImages:
-    """A part from the data folder, else from the cache, else from its public source."""
+    """A part from the data folder, else from its public source."""
     part = _SETS[name].parts[part_name]
-    files = [data_file(place) for place in _each(part.place)]
-    found = [path for path in files if path is not None]
-    x, y = _from_files(name, part, found) if len(found) == len(files) else _cached(name, part_name)
+    item = Item("image set", name, part.place, part.address, _FILES)
+    x, y = item.load(partial(_read, part, part.decode), partial(_read, part, part.unpack))
     return LabelledImages(torch.from_numpy(x), torch.from_numpy(y))
 
 
-def _each(pattern: str) -> list[str]:
-    """The files or addresses that a pattern stands for."""
-    return [pattern.replace("*", kind) for kind in ("images-idx3", "labels-idx1")] if "*" in pattern else [pattern]
-
-
-def _item(name: ImageName, part: _Part) -> Item:
-    return Item("image set", name, part.place, part.address)
-
-
-def _from_files(name: ImageName, part: _Part, paths: list[Path]) -> _Arrays:
-    contents = [path.read_bytes() for path in paths]
-    try:
-        return _checked(part, part.decode(contents))
-    # The readers of archives and of NumPy's headers fail in too many ways to list.
-    except Exception as error:
-        raise unusable_file(_item(name, part), error) from error
-
-
-def _cached(name: ImageName, part_name: PartName) -> _Arrays:
-    """A part as an earlier download left it, else from a new one."""
-    part = _SETS[name].parts[part_name]
-    kept = recall(cache_file(f"images/{name}/{part_name}.npz"), lambda file: _checked(part, _from_archive([file.read()])))
-    if kept is not None:
-        return kept
-    item = _item(name, part)
-    contents = fetch(item, _each(part.address))
-    # What else the same download holds is not downloaded again.
-    parts = {key: other for key, other in _SETS[name].parts.items() if other.address == part.address}
-    try:
-        arrays = {key: _checked(other, other.unpack(contents)) for key, other in parts.items()}
-    except Exception as error:
-        raise unusable_download(item, error) from error
-    for key, (x, y) in arrays.items():
-        keep(item, cache_file(f"images/{name}/{key}.npz"), partial(np.savez, x=x, y=y))
-    return arrays[part_name]
-
-
-def _checked(part: _Part, arrays: _Arrays) -> _Arrays:
-    """The arrays when they are those of the part, in the form that the checksum is taken of.
+def _read(part: _Part, decode: Callable[[Sequence[bytes]], _Arrays], contents: Sequence[bytes]) -> _Arrays:
+    """The arrays in files when they are those of the part, in the form that the checksum is taken of.
 
     Raises:
         ValueError: when they are not.
     """
-    x, y = arrays
+    x, y = decode(contents)
     if x.dtype != np.uint8 or x.shape != part.shape:
         raise ValueError(f"{x.dtype} pixels of shape {x.shape} instead of uint8 {part.shape}")
     if not np.issubdtype(y.dtype, np.integer) or y.shape != part.shape[:1]:

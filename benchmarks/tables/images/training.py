@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
-from benchmarks.imagery.data import QUICK_SIZES, Data, DatasetName
-from benchmarks.imagery.networks import ARCHITECTURES, Architecture, SmallCNN, build
-from benchmarks.records import RESULTS
+from benchmarks.tables.common.data import cache_file
+from benchmarks.tables.common.records import RESULTS
+from benchmarks.tables.images.data import QUICK_SIZES, Data, DatasetName
+from benchmarks.tables.images.networks import ARCHITECTURES, Architecture, SmallCNN, build
 from gwi._files import write_atomically
-from gwi.downloads import cache_file, recall
 from gwi.storage.container import from_bytes, to_bytes
 
 # The shared networks of the records: with them post-hoc rows are made again on any machine, to the last digits.
@@ -72,9 +72,8 @@ class Trained:
 def trained(data: Data, recipe: Recipe, seed: int, *, member: int = 0, dropout: float = 0.0) -> Trained:
     """The network of a seed, one that is kept or else trained now; member 0 is the one that all post-hoc methods share.
 
-    It is kept with its training time in the folder of downloads (``$GWI_CACHE``, else ``gwi`` under ``$XDG_CACHE_HOME`` or
-    ``~/.cache``), under a name that changes with the recipe and the number of images; the shared ones of the records come with
-    them.
+    It is kept with its training time in the folder of downloads (``$GWI_CACHE``, else in the user's folder for caches), under a
+    name that changes with the recipe and the number of images; the shared ones of the records come with them.
     """
     own_seed = 1000 * seed + member
     network = build(recipe.architecture, seed=own_seed, dropout=dropout)
@@ -94,7 +93,11 @@ def trained(data: Data, recipe: Recipe, seed: int, *, member: int = 0, dropout: 
 
 def read_network(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
     """What its file says of a network, and its numbers; None where there is none, or a damaged one."""
-    return recall(path, lambda file: from_bytes(file.read(), str(path)))
+    try:
+        return from_bytes(path.read_bytes(), str(path))
+    # Absent, unreadable or damaged, a training mends it.
+    except Exception:
+        return None
 
 
 def keep_shared(folder: Path = KEPT) -> list[Path]:

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
 import torch
+from jaxtyping import Float
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
 
 from gwi.core.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
 from gwi.core.inducing import choose_inducing_points
@@ -24,7 +27,6 @@ from gwi.core.objectives import generalized_loss, mean_loss
 from gwi.core.prior import fit_prior
 from gwi.core.row_sums import row_sums
 from gwi.core.training import train
-from gwi.datasets import Toy, toy_1d
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -35,8 +37,34 @@ SEED = 0
 SEEN, UNSEEN, INDUCING = "#1f77b4", "#d62728", "#2ca02c"
 
 
+@dataclass(frozen=True)
+class Toy:
+    """One-dimensional data with a stretch that nobody measured.
+
+    Attributes:
+        x: inputs of the training rows.
+        y: their noisy targets.
+        x_unseen: inputs in the gap.
+        y_unseen: targets in the gap, kept from training.
+    """
+
+    x: Float[Tensor, "N 1"]
+    y: Float[Tensor, "1 N"]
+    x_unseen: Float[Tensor, "U 1"]
+    y_unseen: Float[Tensor, "1 U"]
+
+
+def toy_1d(generator: torch.Generator) -> Toy:
+    """f(x) = 0.6 x sin(2x) at equidistant points with Gaussian noise; the points of the gap are set apart [1d_illustration]."""
+    x = torch.linspace(-5.0, 5.0, 1000, dtype=torch.float64)[:, None]
+    noise = torch.randn(len(x), dtype=torch.float64, generator=generator)
+    y = (0.6 * x[:, 0] * torch.sin(2 * x[:, 0]) + 0.5 * noise)[None]
+    unseen = x[:, 0].abs() < 1.7
+    return Toy(x[~unseen], y[:, ~unseen], x[unseen], y[:, unseen])
+
+
 # Everything the method does, in five steps.
-def fit(data: Toy, console: Console) -> tuple[GaussianMeasure, GaussianLikelihood, torch.Tensor]:
+def fit(data: Toy, console: Console) -> tuple[GaussianMeasure, GaussianLikelihood, Tensor]:
     """Prior, mean and covariance for the toy data, in its own units."""
     generator = torch.Generator().manual_seed(SEED)
     num_data = len(data.x)
@@ -87,7 +115,7 @@ def fit(data: Toy, console: Console) -> tuple[GaussianMeasure, GaussianLikelihoo
 
 
 @torch.no_grad()
-def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, z: torch.Tensor, path: Path) -> None:
+def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, z: Tensor, path: Path) -> None:
     """Mean, 95 % bands of y and of f, data and inducing points."""
     x = torch.linspace(-7, 7, 600, dtype=torch.float64)[:, None]
     mean, variance = (values[0] for values in posterior.marginals(x))
@@ -107,7 +135,7 @@ def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, 
 
 
 @torch.no_grad()
-def coverage(x: torch.Tensor, y: torch.Tensor, posterior: GaussianMeasure, likelihood: GaussianLikelihood) -> float:
+def coverage(x: Tensor, y: Tensor, posterior: GaussianMeasure, likelihood: GaussianLikelihood) -> float:
     """Share of targets inside the 95 % interval of y."""
     law = likelihood.predictive(*posterior.marginals(x), x)
     return ((y - law.mean).abs() <= 1.96 * law.stddev).double().mean().item()
@@ -118,7 +146,7 @@ def run(output: Path) -> None:
     console = Console(highlight=False, soft_wrap=True)
     torch.set_num_threads(1)  # Matrices this small are faster without.
     start = time.perf_counter()
-    data = toy_1d(generator=torch.Generator().manual_seed(1))
+    data = toy_1d(torch.Generator().manual_seed(1))
     console.print(
         f"Data       {len(data.x)} noisy points of one function, {len(data.x_unseen)} more set apart in a gap, "
         f"{NUM_INDUCING} inducing points"

@@ -1,0 +1,1 @@
+"""What the two tables share: data, splits, running, records, statistics, pictures and words."""
