@@ -51,10 +51,11 @@ docs: install  ## build the documentation into site/
 	@$(BIN)/zensical build --clean
 
 records: install  ## measure again every number and figure that the documentation shows (some hours)
-	@for script in hostile robust_max wasserstein_convergence covariance coverage hyper_priors estimator_coverage choosing_by_test \
-		"ablation --within" ablation bayesian_optimisation plan_costs speed cli_speed diagnostics plot_examples figures classification \
+	@for study in hostile robust_max wasserstein_convergence covariance coverage hyper_priors estimator_coverage choosing_by_test \
+		"ablation --within" ablation bayesian_optimisation plan_costs speed cli_speed diagnostics plot_examples classification \
 		feature_choice scale kills hosts; do \
-		echo "benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script || exit 1; done
+		echo "benchmarks.studies.$$study"; $(BIN)/python -m benchmarks.studies.$$study || exit 1; done
+	@$(BIN)/python -m benchmarks.figures
 	@$(BIN)/python -m benchmarks.render
 
 # A table of the paper with options of its script, make reproduce TABLE=uci OPTIONS="--sets boston yacht --splits 0", or the
@@ -62,12 +63,10 @@ records: install  ## measure again every number and figure that the documentatio
 TABLE ?= uci
 FIGURES ?=
 OPTIONS ?=
-SCRIPT_uci := table1_uci
-SCRIPT_images := table2_images
 reproduce: install  ## redo TABLE=uci or images with all peers (hours; goes on where it was stopped), or FIGURES=all (minutes)
 ifeq ($(strip $(FIGURES)),)
-	@test -n "$(SCRIPT_$(TABLE))" || { echo "There is no table '$(TABLE)'; the tables are uci and images."; exit 2; }
-	@$(BIN)/python -W ignore -m benchmarks.$(SCRIPT_$(TABLE)) $(OPTIONS)
+	@test -n "$(filter uci images,$(TABLE))" || { echo "There is no table '$(TABLE)'; the tables are uci and images."; exit 2; }
+	@$(BIN)/python -W ignore -m benchmarks.tables.$(TABLE) $(OPTIONS)
 else
 	@$(BIN)/python -W ignore -m benchmarks.figures $(if $(filter all,$(FIGURES)),,--only $(FIGURES)) $(OPTIONS)
 	@$(BIN)/python -m benchmarks.render

@@ -1,1 +1,1 @@
-"""One script, one table or figure; records in results/."""
+"""What every number in the documentation was measured by: studies, tables and figures; records in results/, pages by render/."""

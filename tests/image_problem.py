@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks.imagery import data, interface, networks, training
-from benchmarks.imagery.protocol import Task
-
-from gwi.images import Images, LabelledImages
+from benchmarks.tables.images import data, interface, networks, training
+from benchmarks.tables.images.protocol import Task
+from benchmarks.tables.images.sets import Images, LabelledImages
 
 TASK = Task("fashion-mnist", 0, "MAP", quick=True)
 SHAPES = {"fashion-mnist": (1, 28, 28), "mnist": (1, 28, 28), "cifar10-20k": (3, 32, 32), "svhn-10k": (3, 32, 32)}

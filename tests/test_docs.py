@@ -11,7 +11,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
-from benchmarks import render
+from benchmarks.render import pages as rendering
 
 import gwi
 
@@ -127,12 +127,12 @@ def test_files_stay_short():
         assert len(path.read_text().splitlines()) <= 420, path.name
 
 
-@pytest.mark.parametrize("page", render.pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", rendering.pages(), ids=lambda page: page.name)
 def test_tables_are_those_of_the_records(page):
-    assert render.rendered(page.read_text()) == page.read_text(), "run `python -m benchmarks.render`"
+    assert rendering.rendered(page.read_text()) == page.read_text(), "run `python -m benchmarks.render`"
 
 
-@pytest.mark.parametrize("page", render.pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", rendering.pages(), ids=lambda page: page.name)
 def test_links_and_pictures_of_a_page_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target

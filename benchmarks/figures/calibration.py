@@ -10,10 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from benchmarks.figures.style import BLUE, ORANGE, PALE, PICTURES, RECORDS, Array, canvas, look, save
-from benchmarks.markdown import table
-from benchmarks.records import read, write
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.records import read, write
+from benchmarks.tables.common.splits import standard_splits
+from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GWIRegressor
-from gwi.datasets import UCIName, load_uci, standard_splits
 from gwi.evaluation.regression import Law, score
 
 NAME = "calibration"

@@ -7,8 +7,8 @@ from pathlib import Path
 from benchmarks.figures import one_dimension
 from benchmarks.figures.style import PICTURES, RECORDS, canvas, look, save
 from benchmarks.figures.toys import FUNCTIONS, METHODS, Setting, compute_fits, draw_fit
-from benchmarks.markdown import table
-from benchmarks.records import read
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.records import read
 
 NAME = "comparison"
 

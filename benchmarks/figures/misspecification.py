@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from benchmarks.figures.style import BLACK, GREEN, PICTURES, RECORDS, SEEN, UNSEEN, VERMILION, Array, band, canvas, look, save
-from benchmarks.records import read, write
+from benchmarks.tables.common.records import read, write
 from gwi import GWIRegressor, mlp
 
 NAME = "misspecification"

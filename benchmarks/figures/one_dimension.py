@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.figures.style import PICTURES, RECORDS, canvas, look, save
 from benchmarks.figures.toys import FUNCTIONS, Setting, compute_fits, draw_fit
-from benchmarks.records import read
+from benchmarks.tables.common.records import read
 
 NAME = "one_dimension"
 

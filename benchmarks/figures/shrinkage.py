@@ -16,7 +16,7 @@ from matplotlib.colors import LogNorm
 from torch import Tensor
 
 from benchmarks.figures.style import BLACK, BLUE, PICTURES, RECORDS, VERMILION, Array, canvas, look, save
-from benchmarks.records import read, write
+from benchmarks.tables.common.records import read, write
 from gwi import (
     ShrunkenKernel,
     SparsePosteriorKernel,

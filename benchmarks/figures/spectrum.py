@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures.style import BLUE, GREY, PICTURES, RECORDS, VERMILION, Array, canvas, look, save
-from benchmarks.markdown import table
-from benchmarks.records import read, write
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.records import read, write
+from benchmarks.tables.common.splits import standard_splits
+from benchmarks.tables.uci.data import UCIName, load_uci, standardise
 from gwi import (
     GaussianMeasure,
     SparsePosteriorKernel,
@@ -30,7 +32,6 @@ from gwi import (
     wasserstein_squared_two_sample,
 )
 from gwi.core.measures import kernel_matrix, kernel_variance
-from gwi.datasets import UCIName, load_uci, standard_splits, standardise
 
 NAME = "spectrum"
 TABLES: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")

@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from benchmarks.tables.common.records import RESULTS, ROOT
+
 Array = NDArray[np.float64]
 
-ROOT = Path(__file__).parent.parent.parent
-RECORDS = ROOT / "benchmarks" / "results" / "figures"
+RECORDS = RESULTS / "figures"
 PICTURES = ROOT / "docs" / "assets" / "figures"
 
 # Okabe and Ito's colours; shape, dash or place always says the same.

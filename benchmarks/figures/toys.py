@@ -19,10 +19,10 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from benchmarks.figures.style import BLACK, INDUCING, SEEN, UNSEEN, Array, band
-from benchmarks.records import read, write
+from benchmarks.tables.common.records import read, write
 from gwi import KernelMean, default_kernel, row_sums
+from gwi.cli.demo import Toy
 from gwi.core.means import wasserstein_coefficients
-from gwi.datasets import Toy
 from gwi.fitting.paper import Kind, initial_posterior, train_posterior
 
 NOISE_STD = 0.5

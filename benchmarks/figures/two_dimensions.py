@@ -24,8 +24,8 @@ from benchmarks.figures import nuts
 from benchmarks.figures.limit import NetworkPrior, drawn_clusters, two_clusters, wide_limit_posterior
 from benchmarks.figures.networks import Moments, dropout, mean_field
 from benchmarks.figures.style import BLUE, GREY, PICTURES, RECORDS, VERMILION, Array, band, canvas, look, save
-from benchmarks.markdown import table
-from benchmarks.records import read, write
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.records import read, write
 from gwi import (
     GaussianMeasure,
     ModuleMean,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.markdown import ROOT, read, table
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.records import read
 
 
 def speed() -> str:
@@ -36,9 +37,9 @@ def stream_speed() -> str:
 
 
 def processes() -> str:
-    if not (ROOT / "benchmarks" / "results" / "processes.csv").is_file():
-        return "Not measured yet."
     found = read("processes")
+    if not found:
+        return "Not measured yet."
     alone = {r["rows"]: sum(float(r[key]) for key in ("sketch_seconds", "sums_seconds")) for r in found if r["ranks"] == "1"}
     rows = [
         [
@@ -57,9 +58,9 @@ def processes() -> str:
 
 def deaths() -> str:
     """What came of fits whose workers were killed, and of one on two hosts, in words."""
-    if not all((ROOT / "benchmarks" / "results" / f"{name}.csv").is_file() for name in ("kills", "hosts")):
-        return "Not measured yet."
     killed, hosts = read("kills"), read("hosts")
+    if not killed or not hosts:
+        return "Not measured yet."
     by = {r["what"]: r for r in killed if r["what"] not in ("kill", "dask kill")}
     steps = [int(float(r["value"])) for r in killed if r["what"] == "kill"]
     cluster = by["dask difference"]

@@ -1,20 +1,10 @@
-"""Words and tables in Markdown, and the records that they are made from."""
+"""Words and tables in Markdown."""
 
 from __future__ import annotations
 
-import csv
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).parent.parent
-Record = dict[str, str]
-
-
-def read(name: str) -> list[Record]:
-    with (ROOT / "benchmarks" / "results" / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,22 +1,14 @@
-"""Write the tables of the documentation from the committed records.
-
-    python -m benchmarks.render [--check]
-
-A page marks where a table goes with ``<!-- table: name -->`` and ``<!-- end -->``; what stands between is replaced.
-With --check nothing is written and the exit code says whether a page is out of date.
-"""
+"""Pages with tables: a page marks where one goes with ``<!-- table: name -->`` and ``<!-- end -->``."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import cost_tables, record_tables
-from benchmarks.markdown import ROOT, read
+from benchmarks.render import cost_tables, record_tables
+from benchmarks.tables.common.records import ROOT, read
 
 
 def figure(name: str) -> Callable[[], str]:
@@ -25,12 +17,10 @@ def figure(name: str) -> Callable[[], str]:
 
 
 def uci() -> str:
-    """Mean NLL of each method on each UCI table, from the fits that `benchmarks.table1_uci` exported."""
+    """Mean NLL of each method on each UCI table, from the fits that its table exported."""
     # The module brings every method along.
-    from benchmarks.uci.page import short
+    from benchmarks.tables.uci.page import short
 
-    if not (ROOT / "benchmarks" / "results" / "uci.csv").is_file():
-        return short([])
     return short({**record, "split": int(record["split"]), "nll": float(record["nll"])} for record in read("uci"))
 
 
@@ -77,20 +67,5 @@ def rendered(text: str) -> str:
 
 
 def pages() -> list[Path]:
+    """All that may hold a table."""
     return [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is out of date")
-    check = parser.parse_args().check
-    stale = [page for page in pages() if rendered(page.read_text()) != page.read_text()]
-    for page in stale:
-        print(f"{'out of date' if check else 'written'}: {page.relative_to(ROOT)}")
-        if not check:
-            page.write_text(rendered(page.read_text()))
-    sys.exit(1 if check and stale else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from benchmarks.markdown import Record, read, table
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.records import Record, read
 
 
 def coverage() -> str:

@@ -1,6 +1,6 @@
 """What each part of the estimator does: the same means with every covariance, tempered or not, and both kernel fits.
 
-    python -m benchmarks.ablation [--sets boston concrete power] [--within]
+    python -m benchmarks.studies.ablation [--sets boston concrete power] [--within]
 
 writes results/ablation.csv: test NLL and coverage on standard and gap splits. Means are trained once a split. With --within test
 rows are never touched: splits are made inside the training rows of the first standard split, which is how defaults were chosen;
@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.records import append, read
+from benchmarks.tables.common.records import append, read
+from benchmarks.tables.common.splits import Split, gap_splits, standard_splits
+from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.core.distributions import DEGREES, choose_tails, log_density, quantile
 from gwi.core.noise import noise_features
-from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
 from gwi.evaluation.regression import Law
 from gwi.fitting.held_out_covariance import NoiseName, choose_noise
 from gwi.fitting.regression import Learned, assemble

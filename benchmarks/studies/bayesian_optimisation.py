@@ -1,6 +1,6 @@
 """Bayesian optimisation with a fitted GWIRegressor against BoTorch's own GP: the same start, acquisition and budget.
 
-    python -m benchmarks.bayesian_optimisation [--num-seeds 20] [--methods gwi ...]
+    python -m benchmarks.studies.bayesian_optimisation [--num-seeds 20] [--methods gwi ...]
 
 writes results/bayesian_optimisation.csv: simple regret, the optimum minus the best value measured, at several budgets.
 A run that is recorded already is not done again; delete the file to start over.
@@ -31,7 +31,7 @@ from botorch.test_functions.synthetic import Branin, Hartmann
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.records import RESULTS, write
+from benchmarks.tables.common.records import RESULTS, write
 from gwi import GWIRegressor
 from gwi.botorch import BoTorchModel
 

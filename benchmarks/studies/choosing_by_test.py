@@ -1,6 +1,6 @@
 """What choosing by test NLL does to a reported number: thirty fits, each on a split of its own, and the best of them.
 
-    python -m benchmarks.choosing_by_test
+    python -m benchmarks.studies.choosing_by_test
 
 writes results/test_selection.csv: the test NLL of every trial. Nothing but the split and the seed differs between the trials, so
 the best of them is better than their mean by luck alone. A run that was stopped goes on where it was.
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.records import append, read
+from benchmarks.tables.common.records import append, read
+from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GWIRegressor
-from gwi.datasets import UCIName, load_uci
 
 NUM_TRIALS = 30
 SETS: tuple[UCIName, ...] = ("boston", "yacht")

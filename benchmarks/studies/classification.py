@@ -1,6 +1,6 @@
 """Classification of tables: ours beside scikit-learn's GP classifier, calibrated boosting and a network, on its bundled sets.
 
-    python -m benchmarks.classification [--splits 3]
+    python -m benchmarks.studies.classification [--splits 3]
 
 adds to results/classification.csv, one row a fit, what is not there yet. Splits are stratified, a fifth of the rows for the test;
 nothing is chosen by test rows. Seconds are the processor's, one thread.
@@ -26,7 +26,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.records import append, read
+from benchmarks.tables.common.records import append, read
 from gwi import GWIClassifier
 from gwi.evaluation.classification import score_classes
 

@@ -1,6 +1,6 @@
 """The speed of the command: rows a second and memory of `gwi predict` on a large file, seconds of `gwi --help` and `import gwi`.
 
-    python -m benchmarks.cli_speed [--quick]
+    python -m benchmarks.studies.cli_speed [--quick]
 
 puts its rows, those of the set "command line", into results/speed.csv and leaves the others as they are. Seconds are processor
 seconds of a process of its own, in one thread. ``--quick`` goes through all of it with few rows and prints only.
@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import records
-from benchmarks.speed import peak_megabytes, processor_seconds, record
+from benchmarks.studies.speed import peak_megabytes, processor_seconds, record
+from benchmarks.tables.common import records
 
 SET = "command line"
 NUM_COLUMNS, NUM_TRAINING = 10, 300
@@ -100,7 +100,7 @@ def measure(num_rows: int, num_in_memory: int, num_repeats: int) -> Iterator[dic
         write_rows(folder / "data.csv", num_rows, with_target=False)
         size = (folder / "data.csv").stat().st_size / 1e6
         predict = ["predict", f"{folder}/model.gwi", f"{folder}/data.csv", "-o", f"{folder}/out.csv", "-q"]
-        shown, _ = fresh("-m", "benchmarks.cli_speed", "--run", *predict)
+        shown, _ = fresh("-m", "benchmarks.studies.cli_speed", "--run", *predict)
         seconds, clock, peak = (float(value) for value in shown.split())
         with (folder / "out.csv").open("rb") as file:
             num_written = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b"")) - 1

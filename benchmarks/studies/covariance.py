@@ -1,6 +1,6 @@
 """The W₂-optimal covariance on real tables: fixed point against L-BFGS, duality gap, S = 0 at β = 1, the cheap form.
 
-    python -m benchmarks.covariance
+    python -m benchmarks.studies.covariance
 
 writes results/covariance.csv. W₂ is taken on 300 random rows, which stand for all N; Z is by k-means. Two priors: ``collapsed``
 maximises Titsias' bound with that Z on all rows, so its length-scales are ones that Z can follow; ``marginal`` maximises the
@@ -15,7 +15,8 @@ from typing import Any, get_args
 
 import torch
 
-from benchmarks import records
+from benchmarks.tables.common import records
+from benchmarks.tables.uci.data import UCIName, load_uci, standardise
 from gwi.core.covariance import (
     CovarianceProblem,
     covariance_objective,
@@ -30,7 +31,6 @@ from gwi.core.kernels import default_kernel
 from gwi.core.measures import kernel_variance
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import row_sums
-from gwi.datasets import UCIName, load_uci, standardise
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "yacht")
 

@@ -1,6 +1,6 @@
 """Coverage on data from the model's own prior: do 95 % intervals of f hold f, with hyper-parameters known?
 
-    python -m benchmarks.coverage
+    python -m benchmarks.studies.coverage
 
 writes results/coverage.csv. Every set has its own inputs, function, noise and one test point; only the covariance of Q differs
 between methods.
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import records
+from benchmarks.tables.common import records
 from gwi.core.covariance import covariance_problem, matched_divergence_weight, titsias_covariance, wasserstein_covariance
 from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel

@@ -1,6 +1,6 @@
 """The numbers behind the diagnosis: seeded faults, one or more of each kind, and the default estimator on UCI tables.
 
-    python -m benchmarks.diagnostics [--sets boston concrete …]
+    python -m benchmarks.studies.diagnostics [--sets boston concrete …]
 
 writes results/diagnostics.csv; with --sets only the records of these tables are made again. Thresholds were chosen on the splits
 within the training rows of standard split 0 of the five small tables; the split itself, of all nine, is the check.
@@ -21,10 +21,11 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPRegressor
 
-from benchmarks import records
+from benchmarks.tables.common import records
+from benchmarks.tables.common.splits import gap_splits, standard_splits
+from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GWIRegressor, GWIWarning, default_kernel, diagnose
 from gwi._typing import Array
-from gwi.datasets import UCIName, gap_splits, load_uci, standard_splits
 from gwi.evaluation.checks import Severity
 
 NAME = "diagnostics"

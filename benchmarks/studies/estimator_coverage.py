@@ -1,6 +1,6 @@
 """Coverage of the estimator's intervals on data from a GP prior, hyper-parameters fitted, one new point a set.
 
-    python -m benchmarks.estimator_coverage [--num-sets 300]
+    python -m benchmarks.studies.estimator_coverage [--num-sets 300]
 
 writes results/estimator_coverage.csv, with the band that 95 % of binomial draws at the nominal coverage would fall into.
 """
@@ -10,18 +10,17 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import binom, norm
 
+from benchmarks.tables.common.records import RESULTS
 from gwi import GWIRegressor, default_kernel
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 
-RESULTS = Path(__file__).parent / "results"
 NUM_ROWS, NUM_FEATURES, LENGTHSCALE, NOISE_VARIANCE = 100, 2, 1.0, 0.1
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -1,6 +1,6 @@
 """Which features of a frozen network tell outliers: several choices, on validation images and outliers that are in no test.
 
-    python -m benchmarks.feature_choice
+    python -m benchmarks.studies.feature_choice
 
 For each image set, its shared networks and the share r/k that the inducing points leave of the prior variance: validation images
 against training images of the other set, crops of photographs, digits, smooth noise, and validation images in pieces that change
@@ -20,11 +20,11 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor, nn
 
-from benchmarks import records
-from benchmarks.imagery.data import DATASETS, Data, DatasetName, load
-from benchmarks.imagery.networks import SmallCNN
-from benchmarks.imagery.protocol import one_thread
-from benchmarks.imagery.training import RECIPES, in_batches, trained
+from benchmarks.tables.common import records
+from benchmarks.tables.images.data import DATASETS, Data, DatasetName, load
+from benchmarks.tables.images.networks import SmallCNN
+from benchmarks.tables.images.protocol import one_thread
+from benchmarks.tables.images.training import RECIPES, in_batches, trained
 from gwi import NetworkFeatures, default_kernel
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import residual_variance, whitened_features

@@ -1,6 +1,6 @@
 """How often a Cholesky factorisation of a hostile kernel matrix fails: ours, in float64 and float32, and GPyTorch's.
 
-    python -m benchmarks.hostile
+    python -m benchmarks.studies.hostile
 
 writes results/hostile.csv, one line a case and dtype. `outcome` and `jitter` are of `gwi.core.linalg.cholesky` on the matrix of
 `gwi.core.measures.kernel_matrix`; `gpytorch_outcome` is of GPyTorch's `psd_safe_cholesky`, with its defaults, on the matrix that
@@ -12,19 +12,18 @@ from __future__ import annotations
 import csv
 import warnings
 from collections import Counter
-from pathlib import Path
 
 import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
-from benchmarks.hostile_cases import HostileCase, hostile_cases
+from benchmarks.studies.hostile_cases import HostileCase, hostile_cases
+from benchmarks.tables.common.records import RESULTS
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 from gwi.exceptions import NotPositiveDefiniteError
 
-RESULTS = Path(__file__).parent / "results"
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 

@@ -1,4 +1,4 @@
-"""Kernel matrices made to break a Cholesky factorisation; shared by `benchmarks.hostile` and `tests/test_hostile.py`.
+"""Kernel matrices made to break a Cholesky factorisation, for `hostile` and for `tests/core/test_hostile_matrices.py`.
 
 Duplicated, collinear, constant and gridded rows, near and far from the origin, inputs of 1e±30, length-scales and output scales
 from 1e-12 to 1e12: identity matrices, matrices of ones, and everything singular between them.

@@ -1,6 +1,6 @@
 """One model fitted on two hosts: two network namespaces joined by a virtual cable, with an agent of torchrun in each.
 
-    python -m benchmarks.hosts [--rows 20000] [--processes 2]
+    python -m benchmarks.studies.hosts [--rows 20000] [--processes 2]
 
 as root, since only root makes namespaces (Debian's iproute2). Each namespace has a loopback and one end of the cable and sees no
 other network, so all that the processes of the two hosts say to each other goes over the cable, and is counted there. The same
@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks import records
-from benchmarks.kills import ROOT, difference, fit_command, rows
+from benchmarks.studies.kills import difference, fit_command, rows
+from benchmarks.tables.common import records
 
 HOSTS = ("gwi-first", "gwi-second")
 ENDS = ("gwi-cable-a", "gwi-cable-b")
@@ -71,14 +71,14 @@ def measure(num_rows: int, num_processes: int) -> Iterator[dict[str, Any]]:
         data = rows(folder / "rows.parquet", num_rows)
         together, alone = folder / "hosts.gwi", folder / "alone.gwi"
         start = time.monotonic()
-        begun = [subprocess.Popen(agent(place, num_processes, data, together), cwd=ROOT) for place in range(2)]
+        begun = [subprocess.Popen(agent(place, num_processes, data, together), cwd=records.ROOT) for place in range(2)]
         codes = [process.wait(SECONDS) for process in begun]
         seconds = time.monotonic() - start
         for place, code in enumerate(codes):
             yield {"what": "exit code", "number": place + 1, "value": float(code), "note": "of gwi launch on this host"}
             yield {"what": "bytes", "number": place + 1, "value": float(sent(place)), "note": "sent over the cable by this host"}
         launch = [sys.executable, "-m", "gwi", "launch", "--nproc-per-node", str(2 * num_processes)]
-        subprocess.run([*launch, *fit_command(data, alone)], check=True, cwd=ROOT)
+        subprocess.run([*launch, *fit_command(data, alone)], check=True, cwd=records.ROOT)
         note = f"largest of a number in the model file from the fit on {2 * num_processes} processes of one host; "
         note += f"two hosts took {seconds:.0f} s"
         yield {"what": "difference", "number": 2 * num_processes, "value": difference(together, alone), "note": note}

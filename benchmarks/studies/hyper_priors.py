@@ -1,6 +1,6 @@
 """Weak priors on the kernel's scales, or none: what they do to the outputscale and to held-out rows.
 
-    python -m benchmarks.hyper_priors
+    python -m benchmarks.studies.hyper_priors
 
 writes results/hyper_priors.csv. Rows held out are taken from the training part of the first standard split, five times a tenth,
 so the record sees no test row. SVGP mean and Titsias' covariance, k-means Z, collapsed bound.
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import records
+from benchmarks.tables.common import records
+from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GaussianMeasure, KernelMean, SparsePosteriorKernel, choose_inducing_points, default_kernel, fit_prior, row_sums
 from gwi.core.covariance import titsias_covariance
 from gwi.core.likelihoods.robust_max import GaussianLikelihood
 from gwi.core.means import titsias_coefficients
-from gwi.datasets import UCIName, load_uci
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")
 

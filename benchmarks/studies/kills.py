@@ -1,6 +1,6 @@
 """Workers that die: a fit on several processes and a cross-validated fit on a cluster, with kills at random moments.
 
-    python -m benchmarks.kills [--parts fit cluster] [--kills 20] [--dask-kills 10] [--quick]
+    python -m benchmarks.studies.kills [--parts fit cluster] [--kills 20] [--dask-kills 10] [--quick]
 
 First part: `gwi launch` trains a network on two processes; a random worker gets SIGKILL at a random moment, many times; torchrun
 starts the workers again, and the fit goes on from its snapshot. While it runs, the snapshots are read over and over: they must be
@@ -32,12 +32,11 @@ import pyarrow.parquet as pq
 from joblib import parallel_config
 from sklearn.ensemble import ExtraTreesRegressor
 
-from benchmarks import records
+from benchmarks.tables.common import records
 from gwi import GWIRegressor
 from gwi.exceptions import ModelFileError
 from gwi.storage.container import from_bytes
 
-ROOT = Path(__file__).parent.parent
 PARTS = ("fit", "cluster")
 # Trees of a forest, some seconds of work, and the longest time between two kills of Dask workers that are both there.
 NUM_TREES = 1000
@@ -82,10 +81,10 @@ def killed_fit(data: Path, folder: Path, num_kills: int, wait: float) -> Iterato
     """One launched fit whose workers are killed so many times; a record each kill, and the last one is the comparison."""
     undisturbed, disturbed, snapshots = folder / "alone.gwi", folder / "killed.gwi", folder / "snapshots"
     start = time.monotonic()
-    subprocess.run(command(data, undisturbed, folder / "unused"), check=True, cwd=ROOT)
+    subprocess.run(command(data, undisturbed, folder / "unused"), check=True, cwd=records.ROOT)
     alone = time.monotonic() - start
     choice = random.Random(0)
-    begun = subprocess.Popen(command(data, disturbed, snapshots), cwd=ROOT)
+    begun = subprocess.Popen(command(data, disturbed, snapshots), cwd=records.ROOT)
     launcher = psutil.Process(begun.pid)
     reads = unreadable = 0
     for kill in range(num_kills):

@@ -1,6 +1,6 @@
 """Whether intervals hold what they promise on small tables, and what a wider or narrower law would do.
 
-    python -m benchmarks.optimism
+    python -m benchmarks.studies.optimism
 
 writes results/optimism.csv: the default and a GP alone on tables drawn from the training rows of the first standard split of
 eight UCI sets, judged at other training rows; test rows are never touched. One record a fit and a candidate c of the factor
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.records import append, read
+from benchmarks.tables.common.records import append, read
+from benchmarks.tables.common.splits import standard_splits
+from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GWIRegressor
 from gwi.core.distributions import STACK_OPTIMISM
-from gwi.datasets import UCIName, load_uci, standard_splits
 from gwi.evaluation.regression import Law, score
 
 SETS: tuple[UCIName, ...] = ("concrete", "energy", "wine_red", "kin8nm", "power", "protein", "naval", "boston")

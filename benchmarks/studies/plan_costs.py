@@ -1,6 +1,6 @@
 """Seconds of each part of a default fit against the estimate from which `max_time` chooses a plan.
 
-    python -m benchmarks.plan_costs [--rows 500 1500 4000 12000 40000]
+    python -m benchmarks.studies.plan_costs [--rows 500 1500 4000 12000 40000]
 
 writes results/plan_costs.csv: CPU seconds on one core, so that other work on the machine matters little.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.records import write
+from benchmarks.tables.common.records import write
 from gwi import GWIRegressor
 from gwi.fitting.stacking import estimated_seconds, plan
 

@@ -1,12 +1,11 @@
 """The pictures of docs/plots.md, drawn by the examples of the page itself.
 
-python -m benchmarks.plot_examples
+python -m benchmarks.studies.plot_examples
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -15,7 +14,9 @@ mpl.use("Agg")
 import torch
 from matplotlib import pyplot as plt
 
-DOCS = Path(__file__).parent.parent / "docs"
+from benchmarks.tables.common.records import ROOT
+
+DOCS = ROOT / "docs"
 
 
 def main() -> None:

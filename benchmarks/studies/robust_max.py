@@ -1,6 +1,6 @@
 """Errors of the two quadratures of robust-max, the composite rule and the paper's Gauss–Hermite, as variances differ.
 
-    python -m benchmarks.robust_max
+    python -m benchmarks.studies.robust_max
 
 writes results/robust_max.csv. With two classes S has a closed form, Φ((m₀ − m₁)/√(r₀ + r₁)); with ten, S(x, j) must sum to one.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from benchmarks.tables.common.records import RESULTS
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood, num_composite_nodes
 
-RESULT = Path(__file__).parent / "results" / "robust_max.csv"
+RESULT = RESULTS / "robust_max.csv"
 RATIOS = (1.0, 4.0, 10.0, 100.0, 1e4, 1e6, 1e12)
 HERMITE_NODES = (10, 20, 50, 100)
 

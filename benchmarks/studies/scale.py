@@ -1,11 +1,11 @@
 """Many rows: time and memory of a fit and a prediction that read generated Parquet files some rows at a time.
 
-    python -m benchmarks.scale [--rows 1000000 5000000 50000000] [--ranks 1 2 4] [--folder /tmp/gwi-scale] [--quick]
+    python -m benchmarks.studies.scale [--rows 1000000 5000000 50000000] [--ranks 1 2 4] [--folder /tmp/gwi-scale] [--quick]
 
 Rows are generated chunk by chunk into the folder, used, and deleted. Each fit and each prediction is a process of its own, whose
 peak memory is its largest resident size. The mean is a network, trained on a hundred thousand rows and then frozen; M is 200.
 Quantities go to results/speed.csv under the set "generated", those of several processes to results/processes.csv. Seconds are
-processor seconds, as in benchmarks.speed, and for several processes also those that passed.
+processor seconds, as in benchmarks.studies.speed, and for several processes also those that passed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 import torch
 
 import gwi
-from benchmarks import records
-from benchmarks.machine import peak_megabytes
-from benchmarks.speed import COLUMNS, record
+from benchmarks.studies.speed import COLUMNS, record
+from benchmarks.tables.common import records
+from benchmarks.tables.common.machine import peak_megabytes
 from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
@@ -42,7 +42,6 @@ from gwi.streaming.process_group import joined
 
 NUM_COLUMNS, NUM_INDUCING, GROUP, FILES = 10, 200, 1 << 17, 4
 SET = "generated"
-ROOT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,8 @@ def sums(folder: Path) -> dict[str, float]:
 
 def measured(arguments: Sequence[str], launcher: Sequence[str] = ()) -> dict[str, float]:
     """What a process of its own says of its work."""
-    command = [sys.executable, *launcher, "-m", "benchmarks.scale", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    command = [sys.executable, *launcher, "-m", "benchmarks.studies.scale", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=records.ROOT)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr}")
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,6 +1,6 @@
 """Which means small tables are fitted with: candidates on a few of the training rows of seven tables.
 
-    python -m benchmarks.small_tables
+    python -m benchmarks.studies.small_tables
 
 writes results/small_tables.csv. Test rows are never touched: all rows are training rows of the first standard split. A table of
 N rows is drawn from them, and the fit is judged at other rows (random), or at the middle third by one of the features (gap).
@@ -20,10 +20,11 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.linear_model import RidgeCV
 
-from benchmarks.records import append, read
+from benchmarks.tables.common.records import append, read
+from benchmarks.tables.common.splits import gap_splits, standard_splits
+from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GWIRegressor
 from gwi._typing import Array
-from gwi.datasets import UCIName, gap_splits, load_uci, standard_splits
 from gwi.evaluation.regression import Law, score
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht", "kin8nm", "power")

@@ -1,6 +1,6 @@
 """Speed and memory: fitting against a deep ensemble and a Laplace approximation, predicting against GPyTorch, many rows.
 
-    python -m benchmarks.speed [--quick]
+    python -m benchmarks.studies.speed [--quick]
 
 writes results/speed.csv, one row a quantity, its target in the note. Everything runs in one thread, and seconds are processor
 seconds of the process: on an idle machine those are the seconds that pass, and on a busy one they are still the program's own.
@@ -36,11 +36,11 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from benchmarks import records
+from benchmarks.tables.common import records
+from benchmarks.tables.uci.data import UCIName, load_uci, standardise
 from gwi import GWIRegressor, load
 from gwi.core.measures import kernel_matrix
 from gwi.core.networks import EnsembleMLP, mlp, train_ensemble
-from gwi.datasets import UCIName, load_uci, standardise
 
 COLUMNS = ("quantity", "set", "value", "note")
 SETS: tuple[UCIName, ...] = ("kin8nm", "protein")
@@ -320,8 +320,16 @@ def memory_of_prediction(sizes: Sizes) -> Iterator[Record]:
         model.fit(x.numpy(), y.numpy())
         with tempfile.TemporaryDirectory() as folder:
             path = model.save(Path(folder) / "model.gwi")
-            command = [sys.executable, "-m", "benchmarks.speed", "--peak-of", str(path), "--rows", str(sizes.num_remembered)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.studies.speed",
+                "--peak-of",
+                str(path),
+                "--rows",
+                str(sizes.num_remembered),
+            ]
+            done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=records.ROOT)
         before, peak = (float(value) for value in done.stdout.split())
         rows = f"{sizes.num_remembered} rows of {x.shape[1]} features"
         note = f"{label} mean, {rows}, whole process with Python, torch, model and rows"
@@ -372,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for row in measure(QUICK):
                 print(*row.values(), sep=", ", flush=True)
         else:
-            # Rows of other scripts, such as benchmarks.scale and benchmarks.cli_speed, stay.
+            # Rows of other scripts, such as benchmarks.studies.scale and benchmarks.studies.cli_speed, stay.
             others = [row for row in records.read("speed") if row["set"] not in SETS]
             records.write("speed", chain(measure(Sizes()), others))
 

@@ -1,6 +1,6 @@
 """W₂² against the number of points: the symmetric estimate, the paper's, and the truth from the Mercer spectrum.
 
-    python -m benchmarks.wasserstein_convergence
+    python -m benchmarks.studies.wasserstein_convergence
 
 writes results/wasserstein_convergence.csv and docs/assets/wasserstein_convergence.{png,svg}.
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -21,7 +20,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from benchmarks.records import write
+from benchmarks.tables.common.records import ROOT, write
 from gwi.core.divergences import wasserstein_squared, wasserstein_squared_two_sample
 from gwi.core.kernels import default_kernel
 from gwi.core.measures import GaussianMeasure
@@ -29,7 +28,6 @@ from gwi.core.measures import GaussianMeasure
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-ROOT = Path(__file__).parent
 SETTINGS = ((1, 0.5), (2, 1.0), (8, 2.0), (8, 1.0))
 NUM_POINTS = (10, 30, 100, 300, 1000, 2000)
 NUM_COMPARISON = 100
@@ -107,7 +105,7 @@ def draw(records: list[dict[str, Any]]) -> None:
         axes.set(xscale="log", xlabel="number of points", title=f"D = {num_features}, ℓ = {lengthscale:g}")
     grid[0].set_ylabel("W₂²")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    assets = ROOT.parent / "docs" / "assets"
+    assets = ROOT / "docs" / "assets"
     assets.mkdir(exist_ok=True)
     for suffix in ("png", "svg"):
         figure.savefig(

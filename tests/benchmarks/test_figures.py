@@ -9,7 +9,6 @@ import benchmarks.figures.__main__ as front_door
 import numpy as np
 import pytest
 import torch
-from benchmarks import render
 from benchmarks.figures import (
     calibration,
     comparison,
@@ -31,13 +30,14 @@ from benchmarks.figures.limit import (
     wide_limit_variance,
 )
 from benchmarks.figures.style import PICTURES, RECORDS
-from benchmarks.records import read
+from benchmarks.render import pages
+from benchmarks.tables.common.records import read
 from scipy.stats import t as student
 
 from gwi import GaussianMeasure, SparsePosteriorKernel, default_kernel, wasserstein_squared
 from gwi.evaluation.regression import Law
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 KILOBYTE = 1000
 
 
@@ -52,7 +52,7 @@ def test_a_figure_is_drawn_from_its_committed_record(name, tmp_path):
 def test_records_are_small_and_every_figure_has_its_place_on_the_page():
     assert all(path.stat().st_size < 1000 * KILOBYTE for path in RECORDS.iterdir())
     page = (ROOT / "docs" / "figures.md").read_text()
-    assert re.findall(r"assets/figures/(\w+)\.png", page) == list(front_door.FIGURES) == list(render.FIGURES)
+    assert re.findall(r"assets/figures/(\w+)\.png", page) == list(front_door.FIGURES) == list(pages.FIGURES)
     assert re.findall(r"table: figure_(\w+)", page) == list(front_door.FIGURES)
     assert "figures.md" in (ROOT / "mkdocs.yml").read_text()
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from benchmarks.imagery import bayesian, data, interface, methods, networks, ours, posthoc, training
+from benchmarks.tables.images import bayesian, data, interface, methods, networks, ours, posthoc, training
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.utils.data import DataLoader

@@ -4,13 +4,14 @@ import csv
 from dataclasses import replace
 from types import SimpleNamespace
 
+import benchmarks.tables.images.__main__ as command
 import numpy as np
 import pytest
 import torch
-from benchmarks import records, table2_images
-from benchmarks.imagery import data, interface, methods, networks, posthoc, protocol, training
-from benchmarks.imagery.protocol import Task, extent
-from benchmarks.imagery.store import Key, Store
+from benchmarks.tables.common import records
+from benchmarks.tables.images import data, interface, methods, networks, posthoc, protocol, training
+from benchmarks.tables.images.protocol import Task, extent
+from benchmarks.tables.images.store import Key, Store
 from torch import nn
 
 from gwi.evaluation.classification import score_classes
@@ -221,18 +222,18 @@ def test_networks_that_methods_share_are_trained_once_and_before(monkeypatch):
             return SimpleNamespace(key=str(asked[-1]))
 
     asked = []
-    monkeypatch.setattr(table2_images, "as_completed", lambda futures: [])
+    monkeypatch.setattr(command, "as_completed", lambda futures: [])
     names = ("gwi", "MAP", "deep ensemble", "deep ensemble, temperature")
-    table2_images.prepare([Task("fashion-mnist", 1, name) for name in names], Client())
+    command.prepare([Task("fashion-mnist", 1, name) for name in names], Client())
     assert asked == [("fashion-mnist", 1, member) for member in range(posthoc.NUM_MEMBERS)]
     asked.clear()
-    table2_images.prepare([Task("fashion-mnist", 1, name) for name in names[:2]], Client())
+    command.prepare([Task("fashion-mnist", 1, name) for name in names[:2]], Client())
     assert asked == [("fashion-mnist", 1, 0)]
 
 
 def test_a_quick_run_does_not_go_into_the_records(capsys):
     with pytest.raises(SystemExit):
-        table2_images.parse(["--quick"])
+        command.parse(["--quick"])
     assert "--records" in capsys.readouterr().err
 
 
@@ -251,22 +252,22 @@ def test_the_small_version_runs_and_resumes(tmp_path, monkeypatch, capsys, thoro
     )
     chosen = methods.PEERS if thorough else some
     arguments = ["--quick", "--workers", "0", "--records", str(tmp_path / "records.sqlite"), "--methods", *chosen]
-    table2_images.main(arguments)
+    command.main(arguments)
     with (tmp_path / "records.csv").open() as file:
         first = list(csv.DictReader(file))
-    assert list(first[0]) == list(table2_images.COLUMNS)
+    assert list(first[0]) == list(command.COLUMNS)
     assert {row["method"] for row in first} == set(chosen)
-    assert all(np.isfinite(float(row[column])) for row in first for column in table2_images.COLUMNS[3:-1])
+    assert all(np.isfinite(float(row[column])) for row in first for column in command.COLUMNS[3:-1])
     # The shared network, the ensemble's four others, and the one with dropout.
     assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 6
     # One record is lost, and only that fit is done again.
     store = Store(tmp_path / "records.sqlite")
     store.forget([Key("fashion-mnist", 0, "energy score")])
     capsys.readouterr()
-    table2_images.main(arguments)
+    command.main(arguments)
     said = capsys.readouterr().out
     assert "energy score: accuracy" in said
     assert said.count("NLL") == 1
     assert len(store.keys()) == len(chosen)
-    table2_images.main(arguments)
+    command.main(arguments)
     assert capsys.readouterr().out == ""

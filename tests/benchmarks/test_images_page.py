@@ -4,10 +4,10 @@ import re
 import sqlite3
 
 import pytest
-from benchmarks import records
-from benchmarks.imagery import goals, page, tables
-from benchmarks.imagery.methods import METHODS, OURS
-from benchmarks.imagery.store import NUMBERS, Store
+from benchmarks.tables.common import records
+from benchmarks.tables.images import goals, page, tables
+from benchmarks.tables.images.methods import METHODS, OURS
+from benchmarks.tables.images.store import NUMBERS, Store
 
 RECORDS = records.RESULTS / "images.sqlite"
 # Accuracy, NLL, and AUROC by the entropy and by the own score.
@@ -215,7 +215,7 @@ def test_the_page_is_that_of_the_records(tmp_path):
     # A run that is under way exports its records and renders the page at its end.
     if sum(row["failure"] is None for row in rows) == len(records.read("images")):
         text = page.text(rows, tables.read_published(page.PUBLISHED))
-        assert (page.FOLDER / "images.md").read_text() == text, "run `python -m benchmarks.table2_images --render`"
+        assert (page.FOLDER / "images.md").read_text() == text, "run `python -m benchmarks.tables.images --render`"
     missed = [goal for goal in goals.goals(tables.compared(rows)) if goal.met is False]
     assert all(goals.obstacle(goal).endswith(".") for goal in missed), "what stands in the way of each?"
 

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from benchmarks import cli_speed
-from benchmarks.speed import COLUMNS, QUICK, measure
+from benchmarks.studies import cli_speed
+from benchmarks.studies.speed import COLUMNS, QUICK, measure
 
 
 @pytest.mark.slow

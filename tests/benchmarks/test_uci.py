@@ -8,13 +8,13 @@ import sys
 import time
 from dataclasses import replace
 
+import benchmarks.tables.uci.__main__ as command
 import numpy as np
 import pytest
 import torch
-from benchmarks import table1_uci
-from benchmarks.uci import interface, methods, protocol
-from benchmarks.uci.protocol import CAPS, SMALL, Task, extent
-from benchmarks.uci.store import Key, Store
+from benchmarks.tables.uci import interface, methods, protocol
+from benchmarks.tables.uci.protocol import CAPS, SMALL, Task, extent
+from benchmarks.tables.uci.store import Key, Store
 
 from gwi.evaluation.regression import Law
 
@@ -140,7 +140,7 @@ def test_a_method_that_fails_is_recorded_with_its_reason_and_the_rest_goes_on(tm
     store = Store(tmp_path / "records.sqlite")
     tasks = [replace(TASK, method=method, split=split) for method in ("NGBoost", "SVGP", "gwi") for split in range(4)]
     with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster, Client(cluster) as client:
-        table1_uci.work(tasks, store, client, retries=1, function=function)
+        command.work(tasks, store, client, retries=1, function=function)
     assert store.keys() == {key for task in tasks for key in task.records()}
     assert {key.method for key in store.keys(failed=True)} == {"NGBoost"}
     assert "nothing to boost" in next(row["failure"] for row in store.rows() if row["method"] == "NGBoost")
@@ -148,18 +148,18 @@ def test_a_method_that_fails_is_recorded_with_its_reason_and_the_rest_goes_on(tm
 
 @pytest.mark.usefixtures("uci_folder")
 def test_the_small_version_runs_and_resumes(tmp_path, capsys, monkeypatch, thorough):
-    sets = table1_uci.QUICK_SETS[: None if thorough else 1]
-    monkeypatch.setattr(table1_uci, "QUICK_SETS", sets)
+    sets = command.QUICK_SETS[: None if thorough else 1]
+    monkeypatch.setattr(command, "QUICK_SETS", sets)
     # Another process takes as long to start as the fits take.
     arguments = ["--quick", "--workers", "1" if thorough else "0", "--records", str(tmp_path / "records.sqlite")]
-    table1_uci.main(arguments)
+    command.main(arguments)
     with (tmp_path / "records.csv").open() as file:
         first = list(csv.DictReader(file))
-    assert list(first[0]) == list(table1_uci.COLUMNS)
+    assert list(first[0]) == list(command.COLUMNS)
     assert len(first) == len(sets) * (4 + len(methods.ABLATIONS))
-    assert all(np.isfinite(float(row[column])) for row in first for column in table1_uci.COLUMNS[4:])
+    assert all(np.isfinite(float(row[column])) for row in first for column in command.COLUMNS[4:])
     capsys.readouterr()
-    table1_uci.main(arguments)
+    command.main(arguments)
     assert "NLL" not in capsys.readouterr().out
     with (tmp_path / "records.csv").open() as file:
         assert list(csv.DictReader(file)) == first
@@ -169,12 +169,12 @@ def test_the_small_version_runs_and_resumes(tmp_path, capsys, monkeypatch, thoro
 @pytest.mark.usefixtures("uci_folder")
 def test_killed_ten_times_every_fit_is_there_once(tmp_path):
     path = tmp_path / "records.sqlite"
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.table1_uci", "--quick", "--records", str(path)]
+    line = [sys.executable, "-W", "ignore", "-m", "benchmarks.tables.uci", "--quick", "--records", str(path)]
     rng = random.Random(0)
-    wanted = {key for task in table1_uci.wanted(table1_uci.parse(["--quick"])) for key in task.records()}
+    wanted = {key for task in command.wanted(command.parse(["--quick"])) for key in task.records()}
     seen: dict[Key, str] = {}
     for _ in range(10):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
         time.sleep(rng.uniform(5, 25))
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -185,7 +185,7 @@ def test_killed_ten_times_every_fit_is_there_once(tmp_path):
             # What was finished stays, and is not made again.
             assert seen.items() <= now.items()
             seen = now
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
     rows = Store(path).rows()
     assert len(rows) == len(wanted)
     now = {Key(r["protocol"], r["set"], r["split"], r["method"]): r["finished"] for r in rows}

@@ -6,11 +6,9 @@ import re
 import sqlite3
 
 import pytest
-from benchmarks import records, render
-from benchmarks.uci import page, protocol, tables
-from benchmarks.uci.caveats import missing, over_cap, test_selection
-from benchmarks.uci.methods import ABLATIONS, METHODS
-from benchmarks.uci.statistics import (
+from benchmarks.render import pages
+from benchmarks.tables.common import records
+from benchmarks.tables.common.statistics import (
     best_published,
     compare,
     critical_difference,
@@ -19,7 +17,10 @@ from benchmarks.uci.statistics import (
     rank,
     read_published,
 )
-from benchmarks.uci.store import Key, Store
+from benchmarks.tables.uci import page, protocol, tables
+from benchmarks.tables.uci.caveats import missing, over_cap, test_selection
+from benchmarks.tables.uci.methods import ABLATIONS, METHODS
+from benchmarks.tables.uci.store import Key, Store
 
 test_selection.__test__ = False
 RECORDS = records.RESULTS / "uci.sqlite"
@@ -238,7 +239,7 @@ def test_the_readme_shows_the_compared_methods(store):
     assert "no r" not in text
     assert page.short([]) == "No records yet."
     assert "<!-- table: uci -->" in page.README.read_text()
-    assert "uci" in render.TABLES
+    assert "uci" in pages.TABLES
 
 
 @pytest.mark.skipif(not RECORDS.is_file(), reason="no records")
@@ -249,4 +250,4 @@ def test_the_page_is_that_of_the_records(tmp_path):
     if sum(row["failure"] is None for row in rows) != len(records.read("uci")):
         pytest.skip("a run is under way: it exports its records and renders the page at its end")
     text = page.text(rows, read_published(page.PUBLISHED))
-    assert (page.FOLDER / "uci.md").read_text() == text, "run `python -m benchmarks.table1_uci --render`"
+    assert (page.FOLDER / "uci.md").read_text() == text, "run `python -m benchmarks.tables.uci --render`"

@@ -5,7 +5,7 @@ import shutil
 import sys
 
 import pytest
-from benchmarks import hosts
+from benchmarks.studies import hosts
 
 from gwi.cli import launch as launching
 from gwi.cli.launch import torchrun_arguments

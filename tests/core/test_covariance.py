@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks.tables.uci.data import load_uci, standardise
 
 from gwi import GWIRegressor
 from gwi.core.covariance import (
@@ -27,7 +28,6 @@ from gwi.core.objectives import generalized_loss
 from gwi.core.optimize import minimize_lbfgs
 from gwi.core.prior import fit_prior
 from gwi.core.row_sums import row_sums
-from gwi.datasets import load_uci, standardise
 
 F64 = torch.float64
 SETS = ["boston", "concrete", "yacht"]

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from benchmarks.hostile_cases import KERNELS, LAYOUTS, NUM_POINTS, OUTPUTSCALES, SCALES, hostile_cases
+from benchmarks.studies.hostile_cases import KERNELS, LAYOUTS, NUM_POINTS, OUTPUTSCALES, SCALES, hostile_cases
 
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.kernels import SparsePosteriorKernel

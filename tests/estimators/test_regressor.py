@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from benchmarks.tables.uci.data import load_uci
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
@@ -18,7 +19,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gwi import GWIRegressor
 from gwi.core.networks import mlp
-from gwi.datasets import load_uci
 from waves import wave
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from benchmarks.diagnostics import FAULTS, SETS, fixed_kernel, gp, on_wave, wave
+from benchmarks.studies.diagnostics import FAULTS, SETS, fixed_kernel, gp, on_wave, wave
 
 from gwi import (
     Diagnosis,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.coverage import SETTINGS, Setting, standard_scores
+from benchmarks.studies.coverage import SETTINGS, Setting, standard_scores
 
 pytestmark = pytest.mark.unchecked
 

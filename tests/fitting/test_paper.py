@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from benchmarks.tables.uci.data import standardise
 from sklearn.datasets import load_diabetes
 
 from gwi.core.covariance import covariance_objective, covariance_problem, paper_initial_covariance, wasserstein_covariance
@@ -14,7 +15,6 @@ from gwi.core.likelihoods.robust_max import GaussianLikelihood
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.objectives import generalized_loss
 from gwi.core.prior import fit_prior
-from gwi.datasets import standardise
 from gwi.fitting import paper
 from gwi.fitting.paper import batch_loss, fit_paper, initial_posterior, paper_num_inducing, train_posterior
 

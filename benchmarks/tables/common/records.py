@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[3]
+Record = dict[str, str]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
-def read(name: str, folder: Path = RESULTS) -> list[dict[str, str]]:
+def read(name: str, folder: Path = RESULTS) -> list[Record]:
     """The records of results/<name>.csv; none when there is no such file."""
     path = folder / f"{name}.csv"
     if not path.is_file():

@@ -15,7 +15,7 @@ import dask.config
 from distributed import Client, LocalCluster, as_completed
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.store import Identity, Store
+from benchmarks.tables.common.store import Identity, Store
 
 Record = dict[str, Any]
 # Dask's own settings of its workers' environment, and those that keep memory in the process: above a gigabyte it goes back. Fits

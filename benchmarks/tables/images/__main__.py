@@ -1,6 +1,6 @@
 """The image table: every method on both image sets and all seeds, one record a fit, in SQLite.
 
-    python -m benchmarks.table2_images [--sets fashion-mnist …] [--methods gwi …] [--seeds 0 1 …]
+    python -m benchmarks.tables.images [--sets fashion-mnist …] [--methods gwi …] [--seeds 0 1 …]
 
 or ``make reproduce TABLE=images``. Fits run through Dask, on a local cluster with one worker a core or on ``--cluster tcp://…``,
 whose workers need this project, its data and one cache folder. For each seed the networks that methods share come first; they
@@ -20,15 +20,15 @@ from typing import Any
 
 from distributed import Client, as_completed
 
-from benchmarks import running
-from benchmarks.imagery.data import DATASETS
-from benchmarks.imagery.methods import ENSEMBLES, METHODS, PEERS
-from benchmarks.imagery.posthoc import NUM_MEMBERS
-from benchmarks.imagery.protocol import Task, extent, failed, run, shared_network
-from benchmarks.imagery.store import NUMBERS, Store
-from benchmarks.imagery.training import keep_shared
-from benchmarks.records import RESULTS
-from benchmarks.running import connected, export
+from benchmarks.tables.common import running
+from benchmarks.tables.common.records import RESULTS
+from benchmarks.tables.common.running import connected, export
+from benchmarks.tables.images.data import DATASETS
+from benchmarks.tables.images.methods import ENSEMBLES, METHODS, PEERS
+from benchmarks.tables.images.posthoc import NUM_MEMBERS
+from benchmarks.tables.images.protocol import Task, extent, failed, run, shared_network
+from benchmarks.tables.images.store import NUMBERS, Store
+from benchmarks.tables.images.training import keep_shared
 
 RECORDS = RESULTS / "images.sqlite"
 FIRST_COLUMNS = (
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for key in sorted(store.keys(failed=True)):
         print(f"failed: {key.dataset} {key.seed} {key.method}")
     if options.records == RECORDS:
-        from benchmarks.imagery.page import render
+        from benchmarks.tables.images.page import render
 
         render(store)
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.imagery.interface import NUM_DRAWS, Fitted, Method, Prediction, Problem, mixed, softmax
-from benchmarks.imagery.training import in_batches, train, trained
+from benchmarks.tables.images.interface import NUM_DRAWS, Fitted, Method, Prediction, Problem, mixed, softmax
+from benchmarks.tables.images.training import in_batches, train, trained
 from gwi._typing import Array
 from gwi.evaluation.classification import score_classes
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gwi.images import ImageName, Images, LabelledImages, load_images
+from benchmarks.tables.images.sets import ImageName, Images, LabelledImages, load_images
 
 DatasetName = Literal["fashion-mnist", "cifar10-20k"]
 OutlierName = Literal["main", "hard", "proxy"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.imagery.methods import OURS
-from benchmarks.markdown import table as markdown
-from benchmarks.uci.statistics import Comparison
-from benchmarks.uci.tables import NOTHING, number
+from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.statistics import Comparison
+from benchmarks.tables.images.methods import OURS
+from benchmarks.tables.uci.tables import NOTHING, number
 
 FASHION, CIFAR = "fashion-mnist", "cifar10-20k"
 MAP, SCALED = "MAP", "MAP, temperature"

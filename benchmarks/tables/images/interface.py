@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.imagery.data import Data
-from benchmarks.imagery.training import Recipe, Trained
+from benchmarks.tables.images.data import Data
+from benchmarks.tables.images.training import Recipe, Trained
 from gwi._typing import Array
 from gwi.evaluation.classification import entropy
 

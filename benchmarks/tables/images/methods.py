@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.imagery import bayesian, ours, posthoc
-from benchmarks.imagery.interface import Method
+from benchmarks.tables.images import bayesian, ours, posthoc
+from benchmarks.tables.images.interface import Method
 
 METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from benchmarks.imagery.data import DatasetName
+from benchmarks.tables.images.data import DatasetName
 
 NUM_CLASSES = 10
 

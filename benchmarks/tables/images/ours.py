@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import gwi
-from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem
-from benchmarks.imagery.networks import build
-from benchmarks.imagery.posthoc import other_members
-from benchmarks.imagery.training import augmented_loader, mirror, num_gradient_steps
+from benchmarks.tables.images.interface import Fitted, Method, Prediction, Problem
+from benchmarks.tables.images.networks import build
+from benchmarks.tables.images.posthoc import other_members
+from benchmarks.tables.images.training import augmented_loader, mirror, num_gradient_steps
 from gwi._typing import Array
 
 NUM_NAIVE = 32

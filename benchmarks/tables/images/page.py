@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.imagery import bayesian, goals, ours, pictures, posthoc, protocol, story, tables
-from benchmarks.imagery.data import (
+from benchmarks.render.markdown import paragraphs, sentence
+from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.records import ROOT
+from benchmarks.tables.common.statistics import Comparison
+from benchmarks.tables.images import bayesian, goals, ours, pictures, posthoc, protocol, story, tables
+from benchmarks.tables.images.data import (
     DATASETS,
     MAIN_OUTLIERS,
     NUM_PROXY,
@@ -19,15 +23,12 @@ from benchmarks.imagery.data import (
     proxy_outliers,
     turned_and_blurred,
 )
-from benchmarks.imagery.methods import OURS, PAPER, SCORES_ONLY
-from benchmarks.imagery.networks import SmallCNN, build, multiply_adds
-from benchmarks.imagery.store import Key, Store
-from benchmarks.imagery.tables import Published, Row, compared, read_published
-from benchmarks.imagery.training import RECIPES, Recipe
-from benchmarks.markdown import ROOT, paragraphs, sentence
-from benchmarks.markdown import table as markdown
-from benchmarks.uci.statistics import Comparison
-from benchmarks.uci.tables import NOTHING, listed
+from benchmarks.tables.images.methods import OURS, PAPER, SCORES_ONLY
+from benchmarks.tables.images.networks import SmallCNN, build, multiply_adds
+from benchmarks.tables.images.store import Key, Store
+from benchmarks.tables.images.tables import Published, Row, compared, read_published
+from benchmarks.tables.images.training import RECIPES, Recipe
+from benchmarks.tables.uci.tables import NOTHING, listed
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 FOLDER = ROOT / "docs" / "results"
@@ -102,7 +103,7 @@ def top(rows: Sequence[Row], found: Comparison) -> str:
         "probabilities, and telling images of other kinds from those of the training. No fit sees test images or the "
         "outliers of the test. Between versions of ours some were chosen when test results were known, the row of this name "
         "among them: [the caveats](#caveats) say which. This page and its pictures are written by "
-        "`python -m benchmarks.table2_images --render` from the records.",
+        "`python -m benchmarks.tables.images --render` from the records.",
         how_much(rows),
     ]
     if found.sets:

@@ -15,9 +15,9 @@ from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor, nn
 
 import gwi
-from benchmarks.imagery.interface import Fitted, Method, Prediction, Problem, mixed, softmax
-from benchmarks.imagery.networks import SmallCNN
-from benchmarks.imagery.training import Trained, in_batches, mirror, trained
+from benchmarks.tables.images.interface import Fitted, Method, Prediction, Problem, mixed, softmax
+from benchmarks.tables.images.networks import SmallCNN
+from benchmarks.tables.images.training import Trained, in_batches, mirror, trained
 from gwi._typing import Array
 
 NUM_MEMBERS = 5

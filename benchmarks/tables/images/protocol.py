@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from benchmarks.imagery.data import DATASETS, OUTLIERS, Data, DatasetName, load
-from benchmarks.imagery.interface import Fitted, Prediction, Problem
-from benchmarks.imagery.methods import METHODS, PAPER
-from benchmarks.imagery.store import Key, outlier_column
-from benchmarks.imagery.training import RECIPES, Recipe, Trained, in_batches, trained
-from benchmarks.machine import peak_megabytes, reset_peak, versions
+from benchmarks.tables.common.machine import peak_megabytes, reset_peak, versions
+from benchmarks.tables.images.data import DATASETS, OUTLIERS, Data, DatasetName, load
+from benchmarks.tables.images.interface import Fitted, Prediction, Problem
+from benchmarks.tables.images.methods import METHODS, PAPER
+from benchmarks.tables.images.store import Key, outlier_column
+from benchmarks.tables.images.training import RECIPES, Recipe, Trained, in_batches, trained
 from gwi._typing import Array
 from gwi.evaluation.classification import NUM_BINS, entropy, score_classes, score_ood
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import store
-from benchmarks.imagery.data import OUTLIERS, OutlierName
+from benchmarks.tables.common import store
+from benchmarks.tables.images.data import OUTLIERS, OutlierName
 
 CLASS_SCORES = ("accuracy", "nll", "brier", "ece")
 SCORERS = ("entropy", "score")

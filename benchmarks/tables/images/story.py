@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.imagery.data import DATASETS, DatasetName, OutlierName
-from benchmarks.imagery.goals import value
-from benchmarks.imagery.methods import OURS
-from benchmarks.markdown import table as markdown
-from benchmarks.uci.statistics import Comparison
-from benchmarks.uci.tables import NOTHING, listed, number
+from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.statistics import Comparison
+from benchmarks.tables.images.data import DATASETS, DatasetName, OutlierName
+from benchmarks.tables.images.goals import value
+from benchmarks.tables.images.methods import OURS
+from benchmarks.tables.uci.tables import NOTHING, listed, number
 
 # From what comes first to mind to what the library does.
 STEPS = {

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.imagery.data import DATASETS, OutlierName
-from benchmarks.imagery.methods import METHODS, OURS, PAPER, SCORES_ONLY
-from benchmarks.imagery.store import outlier_column
-from benchmarks.markdown import table as markdown
-from benchmarks.uci.statistics import Comparison, Estimate, compare
-from benchmarks.uci.tables import NOTHING, listed, minus, number, ordinal, shown, starred
+from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.statistics import Comparison, Estimate, compare
+from benchmarks.tables.images.data import DATASETS, OutlierName
+from benchmarks.tables.images.methods import METHODS, OURS, PAPER, SCORES_ONLY
+from benchmarks.tables.images.store import outlier_column
+from benchmarks.tables.uci.tables import NOTHING, listed, minus, number, ordinal, shown, starred
 
 Row = Mapping[str, Any]
 

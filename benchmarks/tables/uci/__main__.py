@@ -1,6 +1,6 @@
 """The UCI table: every method on every set and split, one record a fit, in SQLite.
 
-    python -m benchmarks.table1_uci [--sets boston …] [--methods gwi …] [--protocols standard gap] [--splits 0 1 …]
+    python -m benchmarks.tables.uci [--sets boston …] [--methods gwi …] [--protocols standard gap] [--splits 0 1 …]
 
 or ``make reproduce TABLE=uci``. Fits run through Dask, on a local cluster with one worker a core or on ``--cluster tcp://…``,
 whose workers need this project and its data. A fit is recorded as soon as it is finished; stopped at any moment, the run goes on
@@ -18,12 +18,12 @@ from typing import Any
 
 from distributed import Client
 
-from benchmarks import running
-from benchmarks.records import RESULTS
-from benchmarks.running import connected, export
-from benchmarks.uci.methods import METHODS
-from benchmarks.uci.protocol import SETS, Task, extent, failed, run
-from benchmarks.uci.store import Store
+from benchmarks.tables.common import running
+from benchmarks.tables.common.records import RESULTS
+from benchmarks.tables.common.running import connected, export
+from benchmarks.tables.uci.methods import METHODS
+from benchmarks.tables.uci.protocol import SETS, Task, extent, failed, run
+from benchmarks.tables.uci.store import Store
 
 RECORDS = RESULTS / "uci.sqlite"
 COLUMNS = (
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for key in sorted(problems):
         print(f"failed: {key.protocol} {key.table} {key.split} {key.method}")
     if options.records == RECORDS:
-        from benchmarks.uci.page import render
+        from benchmarks.tables.uci.page import render
 
         render(store)
 

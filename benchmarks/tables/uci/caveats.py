@@ -6,10 +6,10 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.markdown import table as markdown
-from benchmarks.uci.statistics import Comparison, Row, estimate
-from benchmarks.uci.store import Key
-from benchmarks.uci.tables import OURS, listed, number, shown
+from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.statistics import Comparison, Row, estimate
+from benchmarks.tables.uci.store import Key
+from benchmarks.tables.uci.tables import OURS, listed, number, shown
 
 # Of a reason why a fit failed.
 MAX_CHARACTERS = 200

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import torch
 
-from benchmarks.ablation import without_covariance
-from benchmarks.uci import networks, peers
-from benchmarks.uci.interface import Budget, Fitted, Method
+from benchmarks.studies.ablation import without_covariance
+from benchmarks.tables.uci import networks, peers
+from benchmarks.tables.uci.interface import Budget, Fitted, Method
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.evaluation.regression import Law

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.uci.interface import Budget, Fitted, Rows, hold_out, standardised
+from benchmarks.tables.uci.interface import Budget, Fitted, Rows, hold_out, standardised
 from gwi._typing import Array
 
 LARGE = 20_000

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.markdown import ROOT, paragraphs, sentence
-from benchmarks.markdown import table as markdown
-from benchmarks.records import RESULTS
-from benchmarks.render import rendered
-from benchmarks.uci import methods as ours
-from benchmarks.uci import networks, peers, pictures, protocol, tables
-from benchmarks.uci.caveats import SEEN_TOO_EARLY, duplicates, failures, missing, over_cap, test_selection
-from benchmarks.uci.methods import ABLATIONS, METHODS
-from benchmarks.uci.statistics import Comparison, Published, Row, best_published, compare, fields, read_published
-from benchmarks.uci.store import Key, Store
-from benchmarks.uci.tables import CRPS, NLL, OURS, RMSE, listed, number
+from benchmarks.render.markdown import paragraphs, sentence
+from benchmarks.render.markdown import table as markdown
+from benchmarks.render.pages import rendered
+from benchmarks.tables.common.records import RESULTS, ROOT
+from benchmarks.tables.common.splits import gap_splits, standard_splits
+from benchmarks.tables.common.statistics import Comparison, Published, Row, best_published, compare, fields, read_published
+from benchmarks.tables.uci import methods as ours
+from benchmarks.tables.uci import networks, peers, pictures, protocol, tables
+from benchmarks.tables.uci.caveats import SEEN_TOO_EARLY, duplicates, failures, missing, over_cap, test_selection
+from benchmarks.tables.uci.methods import ABLATIONS, METHODS
+from benchmarks.tables.uci.store import Key, Store
+from benchmarks.tables.uci.tables import CRPS, NLL, OURS, RMSE, listed, number
 from gwi import GWIRegressor
-from gwi.datasets import gap_splits, standard_splits
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 SELECTION = RESULTS / "test_selection.csv"
@@ -104,7 +104,7 @@ def top(rows: Sequence[Row], found: Mapping[str, Comparison], published: Sequenc
         "splits, with the same cap on processor time, no choice made by test scores, with "
         "[what was seen too early](#seen-too-early). "
         "Lower is better in all scores but "
-        "coverage. This page, its pictures and the README's table are written by `python -m benchmarks.table1_uci --render` "
+        "coverage. This page, its pictures and the README's table are written by `python -m benchmarks.tables.uci --render` "
         "from the records.",
         how_much(rows),
     ]

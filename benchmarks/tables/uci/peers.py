@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold
 from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
-from benchmarks.uci.interface import Budget, Fitted, hold_out, standardised
+from benchmarks.tables.uci.interface import Budget, Fitted, hold_out, standardised
 from gwi._typing import Array
 from gwi.evaluation.regression import Law
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from benchmarks.uci.statistics import Comparison, Ranking
+from benchmarks.tables.common.statistics import Comparison, Ranking
 
 # Okabe and Ito's colours, told apart by all eyes; shape or place always says the same.
 OURS, OTHER, OUTSIDE, BAND = "#0072B2", "#4D4D4D", "#D55E00", "#009E73"

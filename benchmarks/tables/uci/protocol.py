@@ -11,12 +11,13 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.machine import peak_megabytes, reset_peak, versions
-from benchmarks.uci.interface import Budget
-from benchmarks.uci.methods import METHODS, YIELDS, fit
-from benchmarks.uci.store import Key
+from benchmarks.tables.common.machine import peak_megabytes, reset_peak, versions
+from benchmarks.tables.common.splits import Split, gap_splits, standard_splits
+from benchmarks.tables.uci.data import UCIName, load_uci
+from benchmarks.tables.uci.interface import Budget
+from benchmarks.tables.uci.methods import METHODS, YIELDS, fit
+from benchmarks.tables.uci.store import Key
 from gwi._typing import Array
-from gwi.datasets import Split, UCIName, gap_splits, load_uci, standard_splits
 from gwi.evaluation.regression import score
 
 SETS: tuple[UCIName, ...] = get_args(UCIName)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import store
+from benchmarks.tables.common import store
 
 SCORES = ("nll", "nll_no_duplicates", "crps", "rmse", "coverage_90", "coverage_95", "width_90", "width_95", "calibration_error")
 COSTS = ("fit_seconds", "cpu_seconds", "predict_seconds", "peak_mb")

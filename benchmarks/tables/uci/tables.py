@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.markdown import table as markdown
-from benchmarks.uci.statistics import LEVEL, Comparison, Estimate, Published, best_published, fields
+from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.statistics import LEVEL, Comparison, Estimate, Published, best_published, fields
 
 OURS = "gwi"
 NOTHING = "–"

@@ -22,7 +22,7 @@ DEGREES = (4.0, 5.0, 6.0, 8.0, 12.0, 20.0)
 # The interval that is matched to unseen rows, and the number of rows at which it counts as much as their density.
 MATCHED, QUANTILE_ROWS = 0.95, 200
 # What choices made by V judging rows flatter them, as a share c/V of the variance. A stack has more to choose than a single mean,
-# whose intervals are right without (`benchmarks/optimism.py`).
+# whose intervals are right without (`benchmarks/studies/optimism.py`).
 STACK_OPTIMISM = 10.0
 
 

@@ -1,7 +1,7 @@
 """Findings: what is wrong with a fitted regression, how bad it is and what to do. Here those that the training rows alone show.
 
 Every threshold was set by measurement on rows inside the training parts of UCI tables and on data with a known fault:
-`docs/diagnostics.md` has the numbers, `benchmarks/diagnostics.py` measures them again.
+`docs/diagnostics.md` has the numbers, `benchmarks/studies/diagnostics.py` measures them again.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ def feature_inducing_points(x: Float[Tensor, "N E"], kernel: Kernel, first: int,
     """Z among the rows; k-means looks at the columns from `first` on, those that the kernel sees.
 
     Unless something else is asked for, Z on features are centres of k-means, which leave less of the variance at rows like those
-    of the training, and more at outliers, than as many rows at random: `benchmarks/feature_choice.py`.
+    of the training, and more at outliers, than as many rows at random: `benchmarks/studies/feature_choice.py`.
     """
     wanted = options.num_inducing
     if not first and wanted == "auto" and len(x) <= ALL_ROWS:

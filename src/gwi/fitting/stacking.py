@@ -26,7 +26,7 @@ from gwi.fitting.sklearn_learner import Pending, estimator_learner
 from gwi.predictors.linear import plain_predictor
 
 # Below so many rows "auto" is the exact GP alone: inside training rows of seven tables the stack is better from 60 rows on, in
-# gaps above all (`benchmarks/small_tables.py`); with fewer no one would know which member to believe.
+# gaps above all (`benchmarks/studies/small_tables.py`); with fewer no one would know which member to believe.
 FEW_ROWS = 50
 # Above so many trees are larger and fewer, and above the next number there are none: they grow to gigabytes.
 LARGE = 20_000
@@ -81,7 +81,7 @@ def plan(num_rows: int, num_features: int, max_time: float | None) -> Plan:
 
 
 def estimated_seconds(means: Sequence[Any], num_rows: int, num_features: int) -> float:
-    """What a fit takes on one core of an ordinary machine, to a factor of two; measured in `benchmarks/plan_costs.py`."""
+    """What a fit takes on one core of an ordinary machine, to a factor of two; measured in `benchmarks/studies/plan_costs.py`."""
     n, d = num_rows, num_features
     cubic = (n / 1500) ** 3
     exact = n <= 2000

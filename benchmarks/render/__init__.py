@@ -1,0 +1,1 @@
+"""From committed records to the tables and sentences of the documentation: `python -m benchmarks.render`."""
