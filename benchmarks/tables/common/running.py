@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -148,6 +149,12 @@ def shown(
                 print(f"{line}; {remaining()}", flush=True)
 
         yield finished
+
+
+def judged(record: Record, scores: Sequence[str]) -> Record:
+    """The record, of a fit that failed where one of these scores is not finite."""
+    bad = [name for name in scores if not math.isfinite(record[name])]
+    return record | {"failure": f"not finite: {', '.join(bad)}"} if bad else record
 
 
 def export(store: Store[Any], path: Path, columns: Sequence[str]) -> None:

@@ -12,17 +12,15 @@ from the records; ``--render`` does only that.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from distributed import Client, as_completed
 
 from benchmarks.tables.common import running
+from benchmarks.tables.common.command import carry_out, parser
 from benchmarks.tables.common.records import RESULTS
-from benchmarks.tables.common.running import connected, export
 from benchmarks.tables.images.data import DATASETS
 from benchmarks.tables.images.methods import ENSEMBLES, METHODS, PEERS
 from benchmarks.tables.images.posthoc import NUM_MEMBERS
@@ -59,18 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"kept {path.name}")
         return
     store = Store(options.records)
-    if options.retry_failed:
-        store.forget(store.keys(failed=True))
-    if not options.render:
-        known = store.keys()
-        tasks = [task for task in wanted(options) if not set(task.records()) <= known]
-        if tasks:
-            with connected(options.cluster, options.workers, keep_memory=True) as client:
-                for seed in sorted({task.seed for task in tasks}):
-                    work([task for task in tasks if task.seed == seed], store, client, retries=options.retries)
-    export(store, options.records.with_suffix(".csv"), COLUMNS)
-    for key in sorted(store.keys(failed=True)):
-        print(f"failed: {key.dataset} {key.seed} {key.method}")
+
+    def run_all(tasks: Sequence[Task], client: Client) -> None:
+        for seed in sorted({task.seed for task in tasks}):
+            work([task for task in tasks if task.seed == seed], store, client, retries=options.retries)
+
+    carry_out(options, store, wanted(options), COLUMNS, run_all, keep_memory=True)
     if options.records == RECORDS:
         from benchmarks.tables.images.page import render
 
@@ -78,23 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", choices=DATASETS, default=DATASETS)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, help="all unless given")
-    parser.add_argument("--seeds", nargs="+", type=int, help="only these")
-    parser.add_argument("--cluster", help="address of a Dask scheduler, tcp://host:port; a local cluster unless given")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="of the local cluster; 0: in this process")
-    parser.add_argument("--retries", type=int, default=0, help="of a fit that fails")
-    parser.add_argument("--retry-failed", action="store_true", help="forget the fits that failed for good, and do them again")
-    parser.add_argument("--quick", action="store_true", help="one set, one seed, some hundred images: does the machinery work?")
-    parser.add_argument("--render", action="store_true", help="only make the table and the page from the records")
-    parser.add_argument(
-        "--keep-networks", action="store_true", help="only copy the shared networks from the cache to the records"
-    )
-    parser.add_argument("--records", type=Path, default=RECORDS, help="the SQLite file")
-    options = parser.parse_args(arguments)
+    made = parser(__doc__, records=RECORDS, retries=0, quick="one set, one seed, some hundred images")
+    made.add_argument("--sets", nargs="+", choices=DATASETS, default=DATASETS)
+    made.add_argument("--methods", nargs="+", choices=METHODS, help="all unless given")
+    made.add_argument("--seeds", nargs="+", type=int, help="only these")
+    made.add_argument("--keep-networks", action="store_true", help="only copy the shared networks from the cache to the records")
+    options = made.parse_args(arguments)
     if options.quick and options.records == RECORDS:
-        parser.error("--quick learns nothing worth keeping: say where with --records")
+        made.error("--quick learns nothing worth keeping: say where with --records")
     return options
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.render.markdown import table as markdown
 from benchmarks.tables.common.statistics import Comparison
+from benchmarks.tables.common.words import NOTHING, number
 from benchmarks.tables.images.methods import OURS
-from benchmarks.tables.uci.tables import NOTHING, number
 
 FASHION, CIFAR = "fashion-mnist", "cifar10-20k"
 MAP, SCALED = "MAP", "MAP, temperature"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.render.markdown import paragraphs, sentence
 from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.page import how_much, reason, versions
 from benchmarks.tables.common.records import ROOT
 from benchmarks.tables.common.statistics import Comparison
+from benchmarks.tables.common.words import NOTHING, listed
 from benchmarks.tables.images import bayesian, goals, ours, pictures, posthoc, protocol, story, tables
 from benchmarks.tables.images.data import (
     DATASETS,
@@ -28,7 +29,6 @@ from benchmarks.tables.images.networks import SmallCNN, build, multiply_adds
 from benchmarks.tables.images.store import Key, Store
 from benchmarks.tables.images.tables import Published, Row, compared, read_published
 from benchmarks.tables.images.training import RECIPES, Recipe
-from benchmarks.tables.uci.tables import NOTHING, listed
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 FOLDER = ROOT / "docs" / "results"
@@ -68,8 +68,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "kNN distance, with energy": posthoc.with_energy,
 }
 PAIRS = tuple(f"{SHORT[dataset]} against {SHORT[outliers]}" for dataset, outliers in MAIN_OUTLIERS.items())
-# Of a reason why a fit failed.
-MAX_CHARACTERS = 200
 
 
 def render(store: Store, published: Path = PUBLISHED, folder: Path = FOLDER) -> None:
@@ -104,7 +102,7 @@ def top(rows: Sequence[Row], found: Comparison) -> str:
         "outliers of the test. Between versions of ours some were chosen when test results were known, the row of this name "
         "among them: [the caveats](#caveats) say which. This page and its pictures are written by "
         "`python -m benchmarks.tables.images --render` from the records.",
-        how_much(rows),
+        how_much(plan(), keys(rows, failed=False), keys(rows, failed=True)),
     ]
     if found.sets:
         all_goals = goals.goals(found)
@@ -119,14 +117,6 @@ GOALS = (
     "has the network look at each image twice; what that does without us stands in the row *MAP, temperature, mirrored*. "
     "*gwi, ensemble* has five networks, trained at five times the cost; without us they stand in the rows *deep ensemble*."
 )
-
-
-def how_much(rows: Sequence[Row]) -> str:
-    """Records there and planned."""
-    planned, finished, failed = plan(), keys(rows, failed=False), keys(rows, failed=True)
-    tail = f", failed for good: {len(failed)} ([which](#failures))" if failed else ""
-    start = "**This is a part of the run**" if planned - finished - failed else "The run is complete"
-    return f"{start}: of {len(planned)} planned records {len(planned & finished)} are there{tail}."
 
 
 def plan() -> set[Key]:
@@ -276,13 +266,7 @@ def procedure(rows: Sequence[Row]) -> str:
         "What the methods do:",
         markdown(["methods", ""], [["; ".join(by[f]), f"{sentence(f)} {after(f)}".strip()] for f in by]),
     ]
-    versions: dict[str, set[str]] = {}
-    for row in rows:
-        for name, version in json.loads(row["versions"] or "{}").items():
-            versions.setdefault(name, set()).add(version)
-    if versions:
-        lines.append("Versions: " + ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in versions.items()) + ".")
-    return paragraphs(lines)
+    return paragraphs([*lines, versions(rows)])
 
 
 def recorded(rows: Sequence[Row], dataset: str, name: str) -> str:
@@ -343,11 +327,7 @@ CHOSEN = (
 def caveats(rows: Sequence[Row]) -> str:
     """What to hold against the numbers."""
     failed = [row for row in rows if row["failure"] is not None]
-    reasons = [" ".join(row["failure"].split()).replace("|", "\\|") for row in failed]
-    lines = [
-        [row["dataset"], str(row["seed"]), row["method"], r if len(r) <= MAX_CHARACTERS else r[:MAX_CHARACTERS] + " …"]
-        for row, r in zip(failed, reasons, strict=True)
-    ]
+    lines = [[row["dataset"], str(row["seed"]), row["method"], reason(row)] for row in failed]
     left = sorted(plan() - keys(rows, failed=False) - keys(rows, failed=True))
     by: dict[tuple[str, int], list[str]] = {}
     for key in left:

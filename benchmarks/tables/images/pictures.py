@@ -12,10 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from benchmarks.tables.common.pictures import FONT, OTHER, OURS, OUTSIDE, grid_of_panels, label_lines
 from benchmarks.tables.common.statistics import Comparison
 from benchmarks.tables.images.data import OutlierName
 from benchmarks.tables.images.store import outlier_column
-from benchmarks.tables.uci.pictures import FONT, OTHER, OURS, OUTSIDE, grid_of_panels, label_lines
 from gwi._typing import Array
 
 Row = Mapping[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from benchmarks.tables.common.machine import peak_megabytes, reset_peak, versions
+from benchmarks.tables.common.running import judged
 from benchmarks.tables.images.data import DATASETS, OUTLIERS, Data, DatasetName, load
 from benchmarks.tables.images.interface import Fitted, Prediction, Problem
 from benchmarks.tables.images.methods import METHODS, PAPER
@@ -119,10 +119,7 @@ def run(task: Task) -> list[dict[str, Any]]:
         for scorer, (one, other) in by.items():
             for metric, value in asdict(score_ood(one, other)).items():
                 record[outlier_column(metric, scorer, name)] = value
-    bad = [name for name in ("nll", "brier") if not math.isfinite(record[name])]
-    if bad:
-        record["failure"] = f"not finite: {', '.join(bad)}"
-    return [record]
+    return [judged(record, ("nll", "brier"))]
 
 
 def hidden(data: Data) -> Data:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from benchmarks.render.markdown import table as markdown
 from benchmarks.tables.common.statistics import Comparison
+from benchmarks.tables.common.words import NOTHING, listed, number
 from benchmarks.tables.images.data import DATASETS, DatasetName, OutlierName
 from benchmarks.tables.images.goals import value
 from benchmarks.tables.images.methods import OURS
-from benchmarks.tables.uci.tables import NOTHING, listed, number
 
 # From what comes first to mind to what the library does.
 STEPS = {

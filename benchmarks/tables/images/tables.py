@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 
 from benchmarks.render.markdown import table as markdown
 from benchmarks.tables.common.statistics import Comparison, Estimate, compare
+from benchmarks.tables.common.words import NOTHING, listed, minus, number, shown, standing, starred
 from benchmarks.tables.images.data import DATASETS, OutlierName
 from benchmarks.tables.images.methods import METHODS, OURS, PAPER, SCORES_ONLY
 from benchmarks.tables.images.store import outlier_column
-from benchmarks.tables.uci.tables import NOTHING, listed, minus, number, ordinal, shown, starred
 
 Row = Mapping[str, Any]
 
@@ -115,25 +114,13 @@ def scores(found: Comparison, dataset: str, metrics: Sequence[Metric], methods: 
 
 def first(found: Comparison, dataset: str, metric: Metric, methods: Sequence[str]) -> str:
     """Who is first, and by how much; plainly so where it is not us."""
+
+    def plain(value: Estimate) -> str:
+        return metric.plain(value.mean)
+
     names = order(found, dataset, metric, methods)
     heading = metric.heading.removesuffix(", %")
-    if len(names) < 2:
-        return f"Too few methods to compare in {heading}."
-    best = metric.plain(_mean(found, dataset, names[0], metric.name))
-    if OURS not in names:
-        return f"First in {heading} is {names[0]}, {best}; {OURS} is not among the compared here."
-    other = names[1] if names[0] == OURS else names[0]
-    gap = found.difference(dataset, other, OURS, metric.name)
-    assert gap is not None
-    size = metric.plain(abs(gap.mean))
-    if gap.mean == 0:
-        return f"{OURS} and {other} are first in {heading}, {best}."
-    doubt = "" if math.isnan(gap.error) or gap.clear() else ", within two standard errors"
-    if names[0] == OURS:
-        return f"{OURS} is first in {heading}, {best}, ahead of {other} by {size}{doubt}."
-    own = metric.plain(_mean(found, dataset, OURS, metric.name))
-    place = f"{ordinal(names.index(OURS) + 1)} of {len(names)}"
-    return f"{OURS} is **not first** in {heading}: {other} is, {best}; {OURS} is {place}, {own}, behind by {size}{doubt}."
+    return standing(found, dataset, metric.name, names, ours=OURS, heading=heading, write=plain, write_gap=plain)
 
 
 def _mean(found: Comparison, dataset: str, method: str, metric: str) -> float:

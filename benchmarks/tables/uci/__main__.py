@@ -10,17 +10,15 @@ where it was. At the end, results/uci.csv and the page docs/results/uci.md are m
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from distributed import Client
 
 from benchmarks.tables.common import running
+from benchmarks.tables.common.command import carry_out, parser
 from benchmarks.tables.common.records import RESULTS
-from benchmarks.tables.common.running import connected, export
 from benchmarks.tables.uci.methods import METHODS
 from benchmarks.tables.uci.protocol import SETS, Task, extent, failed, run
 from benchmarks.tables.uci.store import Store
@@ -52,18 +50,11 @@ QUICK_SETS, QUICK_METHODS, QUICK_SHARE = ("yacht", "boston"), ("gwi", "exact GP"
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     store = Store(options.records)
-    if options.retry_failed:
-        store.forget(store.keys(failed=True))
-    if not options.render:
-        known = store.keys()
-        tasks = [task for task in wanted(options) if not set(task.records()) <= known]
-        if tasks:
-            with connected(options.cluster, options.workers) as client:
-                work(tasks, store, client, retries=options.retries)
-    export(store, options.records.with_suffix(".csv"), COLUMNS)
-    problems = store.keys(failed=True)
-    for key in sorted(problems):
-        print(f"failed: {key.protocol} {key.table} {key.split} {key.method}")
+
+    def run_all(tasks: Sequence[Task], client: Client) -> None:
+        work(tasks, store, client, retries=options.retries)
+
+    carry_out(options, store, wanted(options), COLUMNS, run_all)
     if options.records == RECORDS:
         from benchmarks.tables.uci.page import render
 
@@ -71,19 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=tuple(METHODS))
-    parser.add_argument("--protocols", nargs="+", choices=("standard", "gap"), default=("standard", "gap"))
-    parser.add_argument("--splits", nargs="+", type=int, help="only these")
-    parser.add_argument("--cluster", help="address of a Dask scheduler, tcp://host:port; a local cluster unless given")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="of the local cluster; 0: in this process")
-    parser.add_argument("--retries", type=int, default=2, help="of a fit that fails")
-    parser.add_argument("--retry-failed", action="store_true", help="forget the fits that failed for good, and do them again")
-    parser.add_argument("--quick", action="store_true", help="two sets, one split, tiny budgets: does the machinery work?")
-    parser.add_argument("--render", action="store_true", help="only make the table and the page from the records")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="the SQLite file")
-    return parser.parse_args(arguments)
+    made = parser(__doc__, records=RECORDS, retries=2, quick="two sets, one split, tiny budgets")
+    made.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    made.add_argument("--methods", nargs="+", choices=METHODS, default=tuple(METHODS))
+    made.add_argument("--protocols", nargs="+", choices=("standard", "gap"), default=("standard", "gap"))
+    made.add_argument("--splits", nargs="+", type=int, help="only these")
+    return made.parse_args(arguments)
 
 
 def wanted(options: argparse.Namespace) -> Iterator[Task]:

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.render.markdown import table as markdown
+from benchmarks.tables.common.page import reason
 from benchmarks.tables.common.statistics import Comparison, Row, estimate
+from benchmarks.tables.common.words import listed, number, shown
 from benchmarks.tables.uci.store import Key
-from benchmarks.tables.uci.tables import OURS, listed, number, shown
-
-# Of a reason why a fit failed.
-MAX_CHARACTERS = 200
+from benchmarks.tables.uci.tables import OURS
 
 SEEN_TOO_EARLY = (
     "Three changes of the default were looked for after test results of an earlier run had been seen: the 95 % intervals of "
@@ -95,12 +94,8 @@ def over_cap(rows: Sequence[Row]) -> str:
 
 def failures(rows: Iterable[Row]) -> str:
     """Every fit that failed for good, and why."""
-    lines = []
-    for row in rows:
-        if row["failure"] is not None:
-            reason = " ".join(row["failure"].split()).replace("|", "\\|")
-            cut = reason if len(reason) <= MAX_CHARACTERS else reason[:MAX_CHARACTERS] + " …"
-            lines.append([row["protocol"], row["set"], str(row["split"]), row["method"], cut])
+    failed = [row for row in rows if row["failure"] is not None]
+    lines = [[row["protocol"], row["set"], str(row["split"]), row["method"], reason(row)] for row in failed]
     if not lines:
         return "No fit failed."
     return markdown(["protocol", "set", "split", "method", "reason"], lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,15 +10,17 @@ from typing import Any
 from benchmarks.render.markdown import paragraphs, sentence
 from benchmarks.render.markdown import table as markdown
 from benchmarks.render.pages import rendered
+from benchmarks.tables.common.page import how_much, versions
 from benchmarks.tables.common.records import RESULTS, ROOT
 from benchmarks.tables.common.splits import gap_splits, standard_splits
 from benchmarks.tables.common.statistics import Comparison, Published, Row, best_published, compare, fields, read_published
+from benchmarks.tables.common.words import NOTHING, listed, number, starred
 from benchmarks.tables.uci import methods as ours
 from benchmarks.tables.uci import networks, peers, pictures, protocol, tables
 from benchmarks.tables.uci.caveats import SEEN_TOO_EARLY, duplicates, failures, missing, over_cap, test_selection
 from benchmarks.tables.uci.methods import ABLATIONS, METHODS
 from benchmarks.tables.uci.store import Key, Store
-from benchmarks.tables.uci.tables import CRPS, NLL, OURS, RMSE, listed, number
+from benchmarks.tables.uci.tables import CRPS, NLL, OURS, RMSE
 from gwi import GWIRegressor
 
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -106,7 +107,7 @@ def top(rows: Sequence[Row], found: Mapping[str, Comparison], published: Sequenc
         "Lower is better in all scores but "
         "coverage. This page, its pictures and the README's table are written by `python -m benchmarks.tables.uci --render` "
         "from the records.",
-        how_much(rows),
+        how_much(plan(), keys(rows, failed=False), keys(rows, failed=True)),
     ]
     standard = found["standard"]
     if not standard.sets:
@@ -122,15 +123,6 @@ def top(rows: Sequence[Row], found: Mapping[str, Comparison], published: Sequenc
         "published ([why](#caveats)).",
     ]
     return paragraphs(lines)
-
-
-def how_much(rows: Sequence[Row]) -> str:
-    """Records there and planned."""
-    planned, finished, failed = plan(), keys(rows, failed=False), keys(rows, failed=True)
-    tail = f", failed for good: {len(failed)} ([which](#failures))" if failed else ""
-    if planned - finished - failed:
-        return f"**This is a part of the run**: of {len(planned)} planned records {len(planned & finished)} are there{tail}."
-    return f"The run is complete: of {len(planned)} planned records {len(planned & finished)} are there{tail}."
 
 
 def plan() -> set[Key]:
@@ -258,11 +250,11 @@ def beside(found: Comparison, published: Sequence[Published]) -> str:
     remarks: dict[str, dict[str, list[str]]] = {}
     for p in published:
         source, *notes = p.source.split("; ")
-        sources.setdefault(source, {})[tables.starred(p.method)] = None
+        sources.setdefault(source, {})[starred(p.method)] = None
         for note in notes:
-            remarks.setdefault(note, {}).setdefault(tables.starred(p.method), []).append(p.table)
+            remarks.setdefault(note, {}).setdefault(starred(p.method), []).append(p.table)
     lines.append("Sources: " + "; ".join(f"{', '.join(names)}: {source}" for source, names in sources.items()) + ".")
-    counts = Counter(tables.starred(p.method) for p in published)
+    counts = Counter(starred(p.method) for p in published)
     for note, methods in remarks.items():
         who = [m if len(on) == counts[m] else f"{m} on {listed(on)}" for m, on in methods.items()]
         lines.append(f"{note[0].upper()}{note[1:]}: {', '.join(who)}.")
@@ -287,13 +279,7 @@ def procedure(rows: Sequence[Row]) -> str:
         f"{OURS} is `GWIRegressor`: {sentence(GWIRegressor)} Ablations ({listed(f'*{name}*' for name in ABLATIONS)}) share the "
         f"means of {OURS}.",
     ]
-    versions: dict[str, set[str]] = {}
-    for row in rows:
-        for name, version in json.loads(row["versions"] or "{}").items():
-            versions.setdefault(name, set()).add(version)
-    if versions:
-        lines.append("Versions: " + ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in versions.items()) + ".")
-    return paragraphs(lines)
+    return paragraphs([*lines, versions(rows)])
 
 
 def extents(rows: Sequence[Row]) -> str:
@@ -309,8 +295,8 @@ def extents(rows: Sequence[Row]) -> str:
             " of ".join(str(len({k.split for k in some if (k.protocol, k.table) == (name, table)})) for some in (done, planned))
             for name in PROTOCOLS
         ]
-        shown = [listed(str(size[i]) for size in sorted(sizes)) if sizes else tables.NOTHING for i in (0, 1)]
-        lines.append([table, *shown, *(c if c != "0 of 0" else tables.NOTHING for c in counts), f"{protocol.CAPS[table]:g}"])
+        shown = [listed(str(size[i]) for size in sorted(sizes)) if sizes else NOTHING for i in (0, 1)]
+        lines.append([table, *shown, *(c if c != "0 of 0" else NOTHING for c in counts), f"{protocol.CAPS[table]:g}"])
     heads = ["set", "training rows", "test rows", *(f"{name.lower()} begun" for name in PROTOCOLS.values()), "cap, seconds"]
     return markdown(heads, lines)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tables.common.machine import peak_megabytes, reset_peak, versions
+from benchmarks.tables.common.running import judged
 from benchmarks.tables.common.splits import Split, gap_splits, standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
 from benchmarks.tables.uci.interface import Budget
@@ -121,10 +121,7 @@ def run(task: Task) -> list[dict[str, Any]]:
             "settings": dict(fitted[method].settings) | {"split": split.name},
             "versions": versions(LIBRARIES),
         }
-        bad = [name for name in ("nll", "crps", "rmse") if not math.isfinite(record[name])]
-        if bad:
-            record["failure"] = f"not finite: {', '.join(bad)}"
-        records.append(record)
+        records.append(judged(record, ("nll", "crps", "rmse")))
     return records
 
 

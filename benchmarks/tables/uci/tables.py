@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.render.markdown import table as markdown
 from benchmarks.tables.common.statistics import LEVEL, Comparison, Estimate, Published, best_published, fields
+from benchmarks.tables.common.words import NOTHING, listed, minus, number, ordinal, shown, standing, starred
 
 OURS = "gwi"
-NOTHING = "–"
 
 
 @dataclass(frozen=True)
@@ -92,27 +92,6 @@ DISAGREEMENT = Part("disagreement", OURS, "gwi, no disagreement")
 TAILS = Part("tails", OURS, "gwi, normal tails")
 TITSIAS = Part("Titsias for W₂", "gwi, Titsias", OURS)
 PARTS = (MEAN, NOISE, COVARIANCE, DISAGREEMENT, TAILS, TITSIAS)
-
-
-def number(value: float, digits: int, *, signed: bool = False) -> str:
-    """With a minus sign that is one."""
-    text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
-    # Minus nothing is nothing.
-    return text.lstrip("+-") if float(text) == 0 else text.replace("-", "−")
-
-
-def shown(value: Estimate | None, digits: int, *, signed: bool = False, errors: bool = True, factor: float = 1.0) -> str:
-    """Mean ± standard error."""
-    if value is None:
-        return NOTHING
-    text = number(factor * value.mean, digits, signed=signed)
-    return f"{text} ± {factor * value.error:.{digits}f}" if errors and not math.isnan(value.error) else text
-
-
-def listed(names: Iterable[str]) -> str:
-    """a, b and c."""
-    found = list(names)
-    return " and ".join([", ".join(found[:-1]), found[-1]]) if len(found) > 1 else "".join(found) or "none"
 
 
 @dataclass(frozen=True)
@@ -214,16 +193,6 @@ def printed(published: Sequence[Published], metric: str, table: str, method: str
     return minus(known[0].printed) + ("?" if "doubtful" in known[0].source else "") if known else NOTHING
 
 
-def minus(text: str) -> str:
-    """With a minus sign that is one."""
-    return text.replace("-", "−")
-
-
-def starred(text: str) -> str:
-    """Safe from being read as emphasis."""
-    return text.replace("*", "\\*")
-
-
 def presets(found: Comparison, published: Sequence[Published], names: dict[str, str]) -> str:
     """The paper's protocol as we ran it, ours on the same splits, and what the paper printed."""
     lines = []
@@ -301,12 +270,6 @@ def ranks_in_words(found: Comparison) -> str:
     return " ".join(sentences)
 
 
-def ordinal(place: int) -> str:
-    """First, second, third, fourth, 5th …"""
-    words = ("first", "second", "third", "fourth")
-    return words[place - 1] if place <= len(words) else f"{place}th"
-
-
 def firsts(found: Mapping[str, Comparison]) -> str:
     """On how many sets each compared method is first, and its mean rank in the largest field, by protocol."""
     heads, columns = [""], []
@@ -327,23 +290,18 @@ def firsts(found: Mapping[str, Comparison]) -> str:
 
 def first(found: Comparison, table: str, metric: Metric) -> str:
     """Who is first on a set, and by how much; plainly so where it is not us."""
-    order = list(found.means(table, metric.name))
-    if len(order) < 2:
-        return f"Too few methods to compare in {metric.heading}."
     scale = scale_of(found, table, metric)
-    best = scale.write(found.score(table, order[0], metric.name), unit=True)
-    if OURS not in order:
-        return f"First in {metric.heading} is {order[0]}, {best}; {OURS} is not among the compared here."
-    other = order[1] if order[0] == OURS else order[0]
-    gap = found.difference(table, other, OURS, metric.name)
-    assert gap is not None
-    size = replace(scale, digits=scale.digits + 1).write(replace(gap, mean=abs(gap.mean)), unit=True)
-    doubt = "" if math.isnan(gap.error) or gap.clear() else ", within two standard errors"
-    if order[0] == OURS:
-        return f"{OURS} is first in {metric.heading}, {best}, ahead of {other} by {size}{doubt}."
-    place = f"{ordinal(order.index(OURS) + 1)} of {len(order)}"
-    own = scale.write(found.score(table, OURS, metric.name), unit=True)
-    return f"{OURS} is **not first** in {metric.heading}: {other} is, {best}; {OURS} is {place}, {own}, behind by {size}{doubt}."
+    finer = replace(scale, digits=scale.digits + 1)
+    return standing(
+        found,
+        table,
+        metric.name,
+        list(found.means(table, metric.name)),
+        ours=OURS,
+        heading=metric.heading,
+        write=lambda value: scale.write(value, unit=True),
+        write_gap=lambda value: finer.write(value, unit=True),
+    )
 
 
 def in_parts(found: Comparison, table: str) -> str:
