@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pooch
+import requests
 from numpy.typing import NDArray
 
 T = TypeVar("T")
@@ -78,9 +79,11 @@ class Item:
             for address, path in zip(addresses, paths, strict=True):
                 pooch.retrieve(address, known_hash=None, fname=path.name, path=path.parent, progressbar=True)
         except OSError as error:
+            # What it says of a connection that failed is four errors, one inside the other.
+            reason = "no connection" if isinstance(error, requests.ConnectionError) else _reason(error)
             raise ConnectionError(
                 f"The {self} is not at {self._data_path()} and could not be downloaded from {self.address} to {cache_file('')} "
-                f"({_reason(error)}); go online, or set the environment variable GWI_DATA to a folder that holds {self.place}, "
+                f"({reason}); go online, or set the environment variable GWI_DATA to a folder that holds {self.place}, "
                 "or GWI_CACHE to one that can be written."
             ) from error
         try:
