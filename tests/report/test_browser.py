@@ -59,11 +59,12 @@ def complaints(browser):
     return found
 
 
-# Of a drawing in the page the box of what is drawn, of an image its own width.
-PICTURES = """
-[...document.querySelectorAll('figure svg:not(.key)')].map(s => Math.min(s.getBBox().width, s.getBoundingClientRect().width))
-  .concat([...document.images].map(i => i.naturalWidth))
-"""
+# The width of what is drawn.
+PICTURES = "[...document.querySelectorAll('figure svg')].map(s => Math.min(s.getBBox().width, s.getBoundingClientRect().width))"
+# Colours and fonts of the texts in pictures: those of the page.
+TEXTS = "[...new Set([...document.querySelectorAll('figure text')].map(t => getComputedStyle(t).fill))]"
+FONTS = "[...new Set([...document.querySelectorAll('figure text, body')].map(t => getComputedStyle(t).fontFamily))].length"
+SMALLEST = "Math.min(...[...document.querySelectorAll('figure text')].map(t => t.getBoundingClientRect().height))"
 OVERFLOW = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -81,6 +82,9 @@ def test_a_browser_shows_the_report(pages, browser, kind, width, medium, dark):
     assert min(widths) > 100
     assert browser.evaluate(OVERFLOW) == 0
     assert browser.evaluate("document.querySelectorAll('script, img').length") == 0
+    assert browser.evaluate(TEXTS) == ["rgb(162, 176, 187)" if dark else "rgb(86, 100, 111)"]
+    assert browser.evaluate(FONTS) == 1
+    assert browser.evaluate(SMALLEST) > 9
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)], ids=["phone", "dark"])
@@ -91,7 +95,7 @@ def test_a_browser_shows_a_comparison(browser, tmp_path, width, dark):
     page = tmp_path / "comparison.html"
     page.write_bytes(content(Comparison("regression", LONG, 30, 3, tuple(methods), (LONG,)), f"<b>{LONG}.csv", ".html"))
     browser.open(page, width, dark=dark)
-    widths = browser.evaluate("[...document.images].map(i => i.naturalWidth)")
+    widths = browser.evaluate(PICTURES)
     assert complaints(browser) == []
     assert len(widths) == 6
     assert min(widths) > 100

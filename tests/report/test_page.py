@@ -3,18 +3,24 @@
 import csv
 import re
 
+import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from jinja2 import UndefinedError
+from matplotlib import style
 
 from gwi._progress import silent
 from gwi.cli import commands as cli
 from gwi.estimators.table_model import load_tool
-from gwi.report.charts import verdict
-from gwi.report.examination import class_checks, examine, heard_columns, sampled
-from gwi.report.page import _input_cell
-from gwi.report.svg import Axis, percent, round_numbers, shown
+from gwi.plots.numbers import percent, shown
+from gwi.plots.style import DATA
+from gwi.report.classification import class_checks
+from gwi.report.examination import examine, heard_columns, sampled
+from gwi.report.page import input_cell
+from gwi.report.regression import verdict
+from gwi.report.rendering import Cell, picture, render
 from gwi.tables.source import open_table
 
 pytestmark = pytest.mark.unchecked
@@ -58,11 +64,15 @@ def test_the_page_stands_alone_and_text_of_the_table_is_escaped(folder, model):
     assert "<img" not in found
     assert "<b>Bonn" not in found
     assert "<i>high" not in found
-    assert "&lt;img src=&quot;x&quot;" in found
-    assert not re.search(r'(src|href)="(?!data:)', found)
-    assert "url(" not in found
+    assert "&lt;img src=&#34;x&#34;" in found
+    # Pictures refer to parts of their own, and nothing else to anything.
+    assert not re.search(r'(src|href)="(?!data:|#)', found)
+    assert not re.search(r"url\((?!#)", found)
+    names = re.findall(r' id="([^"]+)"', found)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', found)) <= {(n, "") for n in names} | {("", n) for n in names}
     assert "nan" not in re.sub(r"<style>.*</style>", "", found, flags=re.DOTALL).lower().replace("finance", "")
-    assert found.count("<svg viewBox") == found.count("</svg>") - found.count('class="key"')
+    assert found.count("<svg viewBox") == found.count("</svg>") == found.count('role="img"><title>') == (6 if model == "y" else 3)
 
 
 def test_scores_and_rows_are_those_of_the_file(folder):
@@ -72,7 +82,7 @@ def test_scores_and_rows_are_those_of_the_file(folder):
     assert shown(found.scores["rmse"]) in text
     assert percent(found.scores["coverage_95"], 1).replace(" %", "\u00a0%") in text
     widest = int(np.argmax(found.judged.std))
-    assert found.most_uncertain[0] == widest
+    assert found.checked.most_uncertain[0] == widest
     with (folder / "test.csv").open(newline="") as file:
         rows = list(csv.reader(file))
     assert found.judged.y[widest] == float(rows[widest + 1][3])
@@ -153,18 +163,7 @@ def test_mistakes_are_one_sentence(folder, tmp_path, capsys):
     assert not (tmp_path / "r.html").exists()
 
 
-def test_numbers_are_written_for_readers():
-    assert [shown(v) for v in (0.0, -1.5, 1234567.0, 1e-7, float("inf"), float("nan"))] == [
-        "0",
-        "−1.5",
-        "1\u202f234\u202f567",
-        "1 · 10⁻⁷",
-        "∞",
-        "–",
-    ]
-    assert [percent(v) for v in (1.0, 0.9999, 0.0, 0.0001, 0.5)] == ["100 %", "> 99 %", "0 %", "< 1 %", "50 %"]
-    assert round_numbers(0, 1, 4) == [0, 0.25, 0.5, 0.75, 1]
-    assert [text for _, text in Axis(0.3, 40, "", "log").ticks(5)] == ["0.5", "1", "2", "5", "10", "20"]
+def test_a_verdict_allows_for_chance():
     assert verdict(95, 100, 0.95) == "as promised"
     assert verdict(80, 100, 0.95) == "too narrow"
     assert verdict(1000, 1000, 0.95) == "too wide"
@@ -173,12 +172,42 @@ def test_numbers_are_written_for_readers():
 
 def test_fractions_with_many_digits_are_cut_and_nothing_else_is():
     cells = ["0.06773705306493534", "-1.5", "20241231123456", "1234567.5", "v1.234567891", None, "-3.9990712345e-05"]
-    assert [_input_cell(cell) for cell in cells] == [
-        '<span title="0.06773705306493534">0.067737</span>',
+    assert [input_cell(cell) for cell in cells] == [
+        Cell("0.067737", full="0.06773705306493534"),
         "-1.5",
         "20241231123456",
-        '<span title="1234567.5">1234567.5</span>',
+        Cell("1234567.5", full="1234567.5"),
         "v1.234567891",
         "",
-        '<span title="-3.9990712345e-05">-3.9991e-05</span>',
+        Cell("-3.9991e-05", full="-3.9990712345e-05"),
     ]
+
+
+def test_pictures_have_the_colours_and_the_font_of_the_page_whatever_the_settings():
+    def draw(axes):
+        axes.plot([0, 1], [0, 1], color=DATA, label='<b>&"')
+        axes.set_xlabel("$x_{$", parse_math=False)
+
+    first = picture("name", draw)
+    assert (first.width, first.height) == (pytest.approx(273.6), pytest.approx(198))
+    text = str(first.marks)
+    assert "stroke: var(--blue)" in text
+    assert "var(--font)" in text
+    assert "DejaVu" not in text
+    assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r'"#\w+"|url\(#\w+\)', "", text))
+    assert "&lt;b&gt;&amp;" in text
+    assert "$x_{$</text>" in text
+    assert not re.search(r"<(style|metadata|script|\?xml|!)", text)
+    with style.context("dark_background"):
+        before = dict(mpl.rcParams)
+        assert picture("name", draw) == first
+        assert dict(mpl.rcParams) == before
+    # Names of parts differ between pictures of one page.
+    names = [set(re.findall(r' id="([^"]+)"', str(picture(name, draw).marks))) for name in ("name", "other")]
+    assert names[0]
+    assert not names[0] & names[1]
+
+
+def test_a_template_that_lacks_something_fails():
+    with pytest.raises(UndefinedError):
+        render("comparison.html.j2")

@@ -1,31 +1,32 @@
-"""A comparison of methods as a picture or as a page: means with standard errors over folds, and each fold's score."""
+"""A comparison of methods as a picture, a page or text: means with standard errors over folds, and each fold's score."""
 
 from __future__ import annotations
 
-import io
 import math
-from base64 import b64encode
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
-from matplotlib import rc_context
+from matplotlib import style
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gwi.exceptions import UserError
-from gwi.plots.style import CHANCE, DATA, MEAN
+from gwi.plots.numbers import shown
+from gwi.plots.scores import plot_scores
 from gwi.report.comparison import JUDGED, NOMINAL, Compared, Comparison, label
-from gwi.report.svg import shown
+from gwi.report.rendering import picture, render, saved
 
 KINDS = (".png", ".svg", ".html")
 # Inches of one metric.
-PANEL = (4.1, 2.0)
+PANEL = (3.8, 2.0)
+READINGS = {
+    "accuracy": "higher is better",
+    "coverage_95": "nearer to 95 % is better",
+    "seconds": "of fit and prediction",
+    "width_95": "to be read with coverage",
+}
 
 
 def check_kind(path: Path) -> None:
@@ -40,60 +41,48 @@ def check_kind(path: Path) -> None:
 
 def content(found: Comparison, data_name: str, kind: str) -> bytes:
     """The file's content, of one of `KINDS`."""
-    if kind == ".html":
-        return _page(found, data_name).encode()
-    shown_metrics = [metric for metric in found.metrics if metric in JUDGED or metric == "seconds"]
-    rows = -(-len(shown_metrics) // 2)
-    figure = Figure(figsize=(2 * PANEL[0], rows * PANEL[1] + 0.4), layout="constrained")
-    panels = figure.subplots(rows, 2, squeeze=False).ravel()
-    for axes in panels[len(shown_metrics) :]:
-        axes.set_visible(False)
-    for axes, metric in zip(panels, shown_metrics, strict=False):
-        _draw(axes, found, metric)
-    # Dollar signs would be taken for mathematics.
-    name = found.target[:60].replace("$", r"\$")
-    figure.suptitle(f"{name}: {found.num_rows} rows, {found.num_folds} folds, mean ± standard error", fontsize=10)
-    return _saved(figure, kind)
+    return _page(found, data_name).encode() if kind == ".html" else _image(found, kind.lstrip("."))
 
 
-def _saved(figure: Figure, kind: str) -> bytes:
-    FigureCanvasAgg(figure)
-    buffer = io.BytesIO()
-    # No date and no random names in it: the same comparison is the same file.
-    with rc_context({"svg.hashsalt": "gwi"}):
-        figure.savefig(buffer, format=kind.lstrip("."), dpi=150, metadata={"Date": None} if kind == ".svg" else {})
-    return buffer.getvalue()
+def _image(found: Comparison, kind: str) -> bytes:
+    """All metrics but the width, which is no merit by itself."""
+    metrics = [metric for metric in found.metrics if metric in JUDGED or metric == "seconds"]
+    rows = -(-len(metrics) // 2)
+    with style.context("default"):
+        figure = Figure((2.1 * PANEL[0], rows * PANEL[1] + 0.4), layout="constrained")
+        panels = figure.subplots(rows, 2, squeeze=False).ravel()
+        for axes, metric in zip(panels, metrics, strict=False):
+            _draw(axes, found, metric)
+            axes.set_title(f"{label(metric)}: {_reading(metric)}", fontsize=9.5, loc="left")
+        for axes in panels[len(metrics) :]:
+            axes.set_visible(False)
+        title = f"{found.target[:60]}: {found.num_rows} rows, {found.num_folds} folds, mean ± standard error"
+        figure.suptitle(title, fontsize=10, parse_math=False)
+        return saved(figure, kind)
+
+
+def _page(found: Comparison, data_name: str) -> str:
+    metrics = [
+        {
+            "label": label(metric),
+            "reading": _reading(metric),
+            "best": found.best(metric),
+            "cells": {method.name: cell(method, metric) for method in found.methods},
+            "picture": picture(metric, lambda ax, m=metric: _draw(ax, found, m), PANEL, with_legend=False),  # type: ignore[misc]
+        }
+        for metric in found.metrics
+    ]
+    return render("comparison.html.j2", found=found, data_name=data_name, metrics=metrics)
 
 
 def _draw(axes: Axes, found: Comparison, metric: str) -> None:
-    """One metric: a line a method."""
-    best = found.best(metric)
-    for i, method in enumerate(found.methods):
-        values = method.scores[metric][np.isfinite(method.scores[metric])]
-        axes.plot(values, np.full(len(values), i), "o", ms=3.5, color=CHANCE, zorder=1)
-        if math.isfinite(method.mean(metric)):
-            colour = DATA if method.name in best else MEAN
-            axes.errorbar(method.mean(metric), i, xerr=method.error(metric), fmt="o", ms=6, lw=2, color=colour, zorder=2)
-    if metric == "coverage_95":
-        axes.axvline(NOMINAL, color=MEAN, lw=1, ls="--")
-    names = [method.name for method in found.methods]
-    axes.set_yticks(range(len(names)), names, fontsize=9)
-    for tick, name in zip(axes.get_yticklabels(), names, strict=True):
-        tick.set_fontweight("bold" if name in best else "normal")
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    if metric == "seconds":
-        axes.set_xscale("log")
-    better = {
-        "accuracy": "higher is better",
-        "coverage_95": "nearer to 95 % is better",
-        "seconds": "of fit and prediction",
-        "width_95": "to be read with coverage",
-    }
-    axes.set_title(f"{label(metric)}: {better.get(metric, 'lower is better')}", fontsize=9.5, loc="left")
-    axes.tick_params(labelsize=8.5)
-    axes.grid(axis="x", color="#e5e9ec", lw=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    scores = {method.name: method.scores[metric] for method in found.methods}
+    nominal = NOMINAL if metric == "coverage_95" else None
+    plot_scores(scores, best=found.best(metric), nominal=nominal, log=metric == "seconds", ax=axes)
+
+
+def _reading(metric: str) -> str:
+    return READINGS.get(metric, "lower is better")
 
 
 def cell(method: Compared, metric: str) -> str:
@@ -120,37 +109,3 @@ def print_comparison(found: Comparison) -> None:
     console.print(grid)
     for line in (*found.notes, *(f"{method.name}: {method.note}" for method in found.methods), *found.sentences()):
         console.print(line, soft_wrap=True)
-
-
-def _page(found: Comparison, data_name: str) -> str:
-    head = "".join(f'<th class="n">{escape(label(metric))}</th>' for metric in found.metrics)
-    body = ""
-    for method in found.methods:
-        cells = "".join(
-            f'<td class="n">{"<b>" if method.name in found.best(metric) else ""}{cell(method, metric)}'
-            f"{'</b>' if method.name in found.best(metric) else ''}</td>"
-            for metric in found.metrics
-        )
-        body += f"<tr><td>{escape(method.name)}<small>{escape(method.note)}</small></td>{cells}</tr>"
-    figures = ""
-    for metric in found.metrics:
-        figure = Figure(figsize=PANEL, layout="constrained")
-        _draw(figure.subplots(), found, metric)
-        data = b64encode(_saved(figure, ".svg")).decode()
-        figures += f'<figure class="light"><img alt="{escape(label(metric))}" src="data:image/svg+xml;base64,{data}"></figure>'
-    verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.sentences())
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in found.notes)
-    style = files("gwi.report").joinpath("report.css").read_text()
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, '
-        'initial-scale=1"><meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f'<title>{escape(found.target)}: comparison</title><style>{style}</style></head><body><div class="page">'
-        f'<header><p class="over">Comparison</p><h1>Who predicts <em>{escape(found.target)}</em> best?</h1>'
-        f'<p class="facts"><span>file <b>{escape(data_name)}</b></span><span>rows <b>{found.num_rows}</b></span>'
-        f"<span>folds <b>{found.num_folds}</b></span><span>task <b>{found.task}</b></span></p>"
-        f'<div class="verdict">{verdict}</div>{notes}</header><section><h2>Scores</h2><p class="lead">Mean over the same folds '
-        "and its standard error. Bold: the best, and all that are behind it by at most one standard error of the difference.</p>"
-        f'<div class="card"><table><thead><tr><th>method</th>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
-        f'<section><h2>Fold by fold</h2><p class="lead">Grey: each fold. Blue: those in bold.</p>'
-        f'<div class="figures">{figures}</div></section></div></body></html>\n'
-    )

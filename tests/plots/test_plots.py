@@ -13,7 +13,7 @@ import torch
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.image import imread
-from scipy.stats import binom, t
+from scipy.stats import binom, norm, t
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
@@ -21,11 +21,20 @@ from gwi import GWIRegressor, plots
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.measures import GaussianMeasure
 from gwi.evaluation.classification import score_classes
+from gwi.plots.numbers import percent, shown, tick
 
 pytestmark = pytest.mark.unchecked
 
 ROOT = Path(__file__).parents[2]
-PLOTS = ("plot_prediction", "plot_calibration", "plot_pit", "plot_spectrum", "plot_uncertainty_map", "plot_errors")
+WITH_TARGETS = (
+    "plot_actual_vs_predicted",
+    "plot_calibration",
+    "plot_coverage_by_prediction",
+    "plot_errors",
+    "plot_pit",
+    "plot_prediction",
+)
+PLOTS = (*WITH_TARGETS, "plot_spectrum", "plot_uncertainty_map")
 
 
 def data(num_rows, seed, num_features=2):
@@ -67,8 +76,7 @@ def closed():
 
 def draw(name, model, x, y, **arguments):
     function = getattr(plots, name)
-    needs_targets = name in ("plot_calibration", "plot_pit", "plot_errors", "plot_prediction")
-    return function(model, x, y, **arguments) if needs_targets else function(model, x, **arguments)
+    return function(model, x, y, **arguments) if name in WITH_TARGETS else function(model, x, **arguments)
 
 
 def line(ax, label):
@@ -230,7 +238,7 @@ def test_pictures_of_a_number_refuse_classifiers_and_strangers(name, fitted):
     assert plt.get_fignums() == []
 
 
-@pytest.mark.parametrize("name", ["plot_calibration", "plot_pit", "plot_errors", "plot_prediction"])
+@pytest.mark.parametrize("name", WITH_TARGETS)
 def test_targets_that_do_not_fit_the_rows_are_refused(name, fitted):
     x, y = data(20, 1)
     with pytest.raises(ValueError, match=r"20 rows with 1 target\(s\) were expected; y has the shape \(19,\)"):
@@ -294,26 +302,118 @@ def test_errors_are_binned_by_equally_many_rows_and_expected_from_the_law(fitted
     ax = plots.plot_errors(fitted, x, y, num_bins=5)
     mean, std = fitted.predict(x, return_std=True)
     error = np.abs(y - mean)
-    curve = line(ax, "mean of a bin")
+    curve = line(ax, "median found")
     order = np.argsort(std)
-    np.testing.assert_allclose(curve.get_xdata(), std[order].reshape(5, 18).mean(1))
-    np.testing.assert_allclose(curve.get_ydata(), error[order].reshape(5, 18).mean(1))
-    expected = line(ax, "expected")
-    np.testing.assert_allclose(expected.get_ydata() / expected.get_xdata(), np.sqrt(2 / np.pi))
+    np.testing.assert_allclose(curve.get_xdata(), np.median(std[order].reshape(5, 18), axis=1))
+    np.testing.assert_allclose(curve.get_ydata(), np.median(error[order].reshape(5, 18), axis=1))
+    expected = line(ax, "expected median")
+    np.testing.assert_allclose(expected.get_ydata() / expected.get_xdata(), norm.ppf(0.75))
+    # Of 18 rows the median's rank is binomial: between the 5th and the 13th.
+    strokes = np.array([path.vertices[:, 1] for path in ax.collections[0].get_paths()])
+    ranks = np.array(binom.interval(0.95, 18, 0.5)) / 18
+    np.testing.assert_allclose(strokes, norm.ppf((1 + ranks) / 2) * curve.get_xdata()[:, None])
+
+
+def test_bins_of_the_errors_have_at_least_ten_rows(fitted):
+    curve = line(plots.plot_errors(fitted, *data(35, 1)), "median found")
+    assert len(curve.get_xdata()) == 3
 
 
 def test_expected_errors_follow_the_tails(heavy_tails):
     x, y = data(50, 1, 1)
-    expected = line(plots.plot_errors(heavy_tails, x, y), "expected")
+    expected = line(plots.plot_errors(heavy_tails, x, y), "expected median")
     degrees = heavy_tails.model_.degrees_of_freedom[0]
     draws = t.rvs(degrees, size=400_000, random_state=0) * np.sqrt((degrees - 2) / degrees)
-    np.testing.assert_allclose(expected.get_ydata() / expected.get_xdata(), np.abs(draws).mean(), rtol=0.01)
+    np.testing.assert_allclose(expected.get_ydata() / expected.get_xdata(), np.median(np.abs(draws)), rtol=0.01)
 
 
 def test_standard_deviations_that_hardly_differ_make_one_bin(one_feature):
     x = np.linspace(-1, 1, 30)[:, None]
-    curve = line(plots.plot_errors(one_feature, np.repeat(x[:1], 30, 0), x[:, 0]), "mean of a bin")
+    curve = line(plots.plot_errors(one_feature, np.repeat(x[:1], 30, 0), x[:, 0]), "median found")
     assert len(curve.get_xdata()) == 1
+
+
+def test_coverage_by_prediction_is_counted_in_groups_of_equally_many_rows(fitted):
+    x, y = data(100, 1)
+    ax = plots.plot_coverage_by_prediction(fitted, x, y, num_groups=4)
+    lower, upper = fitted.predict_interval(x, 0.95).T
+    order = np.argsort(fitted.predict(x))
+    inside = ((lower <= y) & (y <= upper))[order].reshape(4, 25)
+    curve = line(ax, "found")
+    np.testing.assert_allclose(curve.get_ydata(), inside.mean(1))
+    np.testing.assert_allclose(curve.get_xdata(), np.median(fitted.predict(x)[order].reshape(4, 25), axis=1))
+    strokes = np.array([path.vertices[:, 1] for path in ax.collections[0].get_paths()])
+    np.testing.assert_allclose(strokes, [np.array(binom.interval(0.95, 25, 0.95)) / 25] * 4)
+    assert len(line(plots.plot_coverage_by_prediction(fitted, x[:12], y[:12]), "found").get_xdata()) == 1
+
+
+def test_targets_outside_of_their_interval_have_a_colour_of_their_own(fitted):
+    x, y = data(100, 1)
+    lower, upper = fitted.predict_interval(x, 0.95).T
+    y[:5] = upper[:5] + 1
+    ax = plots.plot_actual_vs_predicted(fitted, x, y)
+    inside, outside = line(ax, "inside 95 % interval"), line(ax, "outside")
+    assert set(outside.get_ydata()) == set(y[(y < lower) | (y > upper)])
+    assert len(inside.get_xdata()) + len(outside.get_xdata()) == 100
+    assert inside.get_color() != outside.get_color()
+
+
+def test_rows_predicted_wrong_stand_below_those_predicted_right():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 2))
+    y = (x[:, 0] + rng.standard_normal(300) > 0).astype(int)
+    model = LogisticRegression().fit(x, y)
+    ax = plots.plot_confidence(model, x, y)
+    heights = {bars.get_label(): sum(bar.get_height() for bar in bars) for bars in ax.containers}
+    hits = int((model.predict(x) == y).sum())
+    assert heights == {"wrong": 300 - hits, "right": hits}
+    wrong, right = ax.containers
+    assert [bar.get_y() for bar in right] == [bar.get_height() for bar in wrong]
+    # Above each bar its rows, wrong and right.
+    assert sum(int(text.get_text() or 0) for text in ax.texts) == 300
+    with pytest.raises(TypeError, match="takes a classifier with predict_proba; got GWIRegressor"):
+        plots.plot_confidence(GWIRegressor(), x, y)
+
+
+def test_outlier_scores_of_all_rows_are_counted(fitted):
+    x, _ = data(60, 1)
+    ax = plots.plot_outlier_scores(fitted, torch.from_numpy(x))
+    assert [bar.get_height() for bar in ax.patches] == np.histogram(fitted.ood_score(x), 20, (0, 1))[0].tolist()
+
+
+def test_scores_show_means_with_standard_errors_and_each_fold():
+    scores = {"$a_{": np.array([1.0, 2.0, 4.0]), "b": np.array([2.0, np.nan, 3.0])}
+    ax = plots.plot_scores(scores, best=("$a_{",), nominal=2.5)
+    ax.figure.canvas.draw()
+    assert [(text.get_text(), text.get_fontweight()) for text in ax.get_yticklabels()] == [("$a_{", "bold"), ("b", "normal")]
+    (bar,) = ax.containers
+    assert bar.lines[0].get_xdata() == pytest.approx(7 / 3)
+    ends = bar.lines[2][0].get_segments()[0][:, 0]
+    np.testing.assert_allclose(np.diff(ends), 2 * np.std(scores["$a_{"], ddof=1) / np.sqrt(3))
+    # A fold that failed leaves a method without a mean.
+    assert [len(dots.get_xdata()) for dots in ax.get_lines() if dots.get_markersize() == 3.5] == [3, 2]
+    times = plots.plot_scores({"a": np.array([0.02, 3.0])}, log=True)
+    times.figure.canvas.draw()
+    assert [text.get_text() for text in times.get_xticklabels() if 0.02 <= float(text.get_text()) <= 3] == [
+        "0.03",
+        "0.1",
+        "0.3",
+        "1",
+        "3",
+    ]
+
+
+def test_numbers_are_written_for_readers():
+    assert [shown(v) for v in (0.0, -1.5, 1234567.0, 1e-7, float("inf"), float("nan"))] == [
+        "0",
+        "−1.5",
+        "1\u202f234\u202f567",
+        "1 · 10⁻⁷",
+        "∞",
+        "–",
+    ]
+    assert [percent(v) for v in (1.0, 0.9999, 0.0, 0.0001, 0.5)] == ["100 %", "> 99 %", "0 %", "< 1 %", "50 %"]
+    assert [tick(v) for v in (0.30000000000000004, -1000.25, 2e7, 5e-5)] == ["0.3", "−1\u202f000.25", "2 · 10⁷", "5 · 10⁻⁵"]
 
 
 def test_of_many_rows_a_sample_is_drawn_and_all_are_counted(one_feature):
@@ -330,4 +430,4 @@ def test_importing_gwi_does_not_import_matplotlib():
 
 def test_the_page_has_an_example_of_each_function():
     text = (ROOT / "docs" / "plots.md").read_text()
-    assert [name for name in PLOTS if f"plots.{name}(" not in text] == []
+    assert [name for name in plots.__all__ if f"plots.{name}(" not in text] == []

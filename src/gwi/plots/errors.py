@@ -1,0 +1,141 @@
+"""Predictions beside targets, and errors beside the standard deviations that were predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from gwi._typing import Array
+from gwi.core.distributions import quantile
+from gwi.evaluation.regression import Law
+from gwi.plots.inputs import law_and_targets, sample
+from gwi.plots.style import (
+    ALARM,
+    DATA,
+    FRAME,
+    SQUARE,
+    chance,
+    expected_line,
+    found_line,
+    legend,
+    new_axes,
+    plain_decades,
+    posts,
+)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Absolute errors and predicted standard deviations, and their medians in bins of equally many rows.
+
+    Attributes:
+        std: of each row.
+        error: of each row.
+        slope: the median absolute error that is expected where the standard deviation is one.
+        centre: of each bin, the median standard deviation.
+        middle: the median absolute error.
+        low: lower end of what chance allows for it.
+        high: upper end.
+    """
+
+    std: Float[Array, " N"]
+    error: Float[Array, " N"]
+    slope: float
+    centre: Float[Array, " B"]
+    middle: Float[Array, " B"]
+    low: Float[Array, " B"]
+    high: Float[Array, " B"]
+
+
+def errors(law: Law, y: Float[Array, " N"], num_bins: int = 8) -> Errors:
+    """Counted over all rows, at least ten in a bin."""
+    std, error = law.std[0], np.abs(y - law.mean[0])
+    # Standard deviations that hardly differ make one bin: their order is rounding.
+    alike = std.max() < 1.01 * std.min()
+    bins = np.array_split(np.argsort(std, kind="stable"), 1 if alike else max(1, min(num_bins, len(std) // 10)))
+    centre, middle = (np.array([np.median(values[b]) for b in bins]) for values in (std, error))
+    # The median of |error| is a fixed multiple of the standard deviation, and chance moves its rank by a binomial law.
+    slope = float(quantile(np.array(0.75), law.degrees_of_freedom))
+    ranks = chance(np.array([len(b) for b in bins]), 0.5)
+    low, high = (quantile(np.clip((1 + rank) / 2, 0.5, 1 - 1e-6), law.degrees_of_freedom) for rank in ranks)
+    return Errors(std, error, slope, centre, middle, low * centre, high * centre)
+
+
+def draw_errors(ax: Axes, found: Errors) -> None:
+    """Dots of rows, medians of bins, and the line on which they should lie."""
+    std, error, dots = found.std, found.error, sample(len(found.std))
+    ax.plot(std[dots], error[dots], ".", color=FRAME, ms=6, alpha=0.45, mew=0, label="rows")
+    posts(ax, found.centre, found.low, found.high)
+    ends = np.array([0.95 * std.min(), 1.05 * std.max()])
+    expected_line(ax, ends, found.slope * ends, "expected median")
+    found_line(ax, found.centre, found.middle, "median found")
+    ax.set(xlim=ends, xlabel="predicted standard deviation", ylabel="absolute error")
+    top = max(error.max(), found.high.max())
+    if std.max() > 5 * std.min():
+        ax.set(xscale="log", yscale="log", ylim=(max(std.min() / 20, top / 1e5), 1.3 * top))
+        plain_decades(ax.xaxis, ax.yaxis)
+    else:
+        ax.set(ylim=(0, 1.05 * top))
+
+
+def outside_interval(law: Law, y: Float[Array, " N"]) -> Bool[NDArray[Any], " N"]:
+    """Which targets lie outside of their 95 % interval."""
+    return np.abs(y - law.mean[0]) > law.std[0] * float(quantile(np.array(0.975), law.degrees_of_freedom))
+
+
+def draw_actual_vs_predicted(ax: Axes, law: Law, y: Float[Array, " N"]) -> None:
+    """Dots of rows, in another colour outside of their interval."""
+    mean, outside, dots = law.mean[0], outside_interval(law, y), sample(len(y))
+    both = np.concatenate([mean, y])
+    wider = 0.04 * np.ptp(both) or max(abs(both[0]), 1.0) / 2
+    ends = (both.min() - wider, both.max() + wider)
+    expected_line(ax, ends, ends, "equal")
+    kinds = ((~outside, DATA, 7, 0.6, "inside 95 % interval"), (outside, ALARM, 9, 1.0, "outside"))
+    for chosen, colour, size, alpha, label in kinds:
+        kept = dots[chosen[dots]]
+        if len(kept):
+            ax.plot(mean[kept], y[kept], ".", color=colour, ms=size, alpha=alpha, mew=0, label=label)
+    ax.set(xlim=ends, ylim=ends, xlabel="predicted", ylabel="actual")
+
+
+def plot_errors(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 8, ax: Axes | None = None) -> Axes:
+    """|y − m| against the predicted standard deviation: dots, their medians in bins of equally many rows, and what is expected.
+
+    The line is the median of |y − m| under the predictive distribution, and grey strokes hold 95 % of the medians of a bin by
+    chance. Axes are logarithmic where standard deviations differ by more than a factor of five.
+
+    Args:
+        model: a fitted `GWIRegressor`.
+        X: rows that it has not seen.
+        y: their targets.
+        target: number of the target, when there are several.
+        num_bins: of the standard deviation; fewer where a bin would have less than ten rows.
+        ax: where to draw.
+    """
+    law, values = law_and_targets(model, X, y, target, "plot_errors")
+    ax = new_axes(ax)
+    draw_errors(ax, errors(law, values, num_bins))
+    legend(ax)
+    return ax
+
+
+def plot_actual_vs_predicted(model: Any, X: Any, y: Any, *, target: int = 0, ax: Axes | None = None) -> Axes:
+    """Targets against predictions; targets outside of their 95 % interval have a colour of their own.
+
+    Args:
+        model: a fitted `GWIRegressor`.
+        X: rows that it has not seen.
+        y: their targets.
+        target: number of the target, when there are several.
+        ax: where to draw.
+    """
+    law, values = law_and_targets(model, X, y, target, "plot_actual_vs_predicted")
+    ax = new_axes(ax, SQUARE)
+    draw_actual_vs_predicted(ax, law, values)
+    legend(ax)
+    return ax

@@ -1,0 +1,120 @@
+"""Histograms: of the probability of a lower target, of the confidence of a classifier, and of outlier scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from gwi._typing import Array
+from gwi.evaluation.regression import Law
+from gwi.plots.inputs import confidence_and_hits, law_and_targets, plain
+from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, chance, expected_line, legend, new_axes, shares
+
+
+@dataclass(frozen=True)
+class Pit:
+    """Rows by the probability of a lower target under the prediction.
+
+    Attributes:
+        count: of each of the bins from 0 to 1.
+        low: rows of a bin, the lower end of what chance allows.
+        high: the upper end.
+    """
+
+    count: Float[Array, " B"]
+    low: float
+    high: float
+
+    @property
+    def num_outside(self) -> int:
+        """Bins that are not what chance allows."""
+        return int(((self.count < self.low) | (self.count > self.high)).sum())
+
+
+def pit(law: Law, y: Float[Array, " N"], num_bins: int = 10) -> Pit:
+    """Counted over all rows."""
+    count = np.histogram(law.cumulative(y), num_bins, (0, 1))[0].astype(np.float64)
+    low, high = (len(y) * float(end) for end in chance(len(y), 1 / num_bins))
+    return Pit(count, low, high)
+
+
+def draw_pit(ax: Axes, found: Pit, label: str = "rows") -> None:
+    """All bins, beside equally many rows in each."""
+    ax.axhspan(found.low, found.high, color=CHANCE, alpha=0.5, lw=0, label=BY_CHANCE)
+    bars(ax, np.linspace(0, 1, len(found.count) + 1), (found.count, DATA, label), alpha=0.4, inside=True)
+    expected_line(ax, [0, 1], [found.count.mean()] * 2, "expected")
+    ax.set(xlabel="probability of a lower target (PIT)", ylim=(0, None))
+    shares(ax.xaxis)
+
+
+def draw_confidence(ax: Axes, confidence: Float[Array, " N"], hit: Bool[NDArray[Any], " N"]) -> None:
+    """Wrong rows, and right ones on top of them, by confidence."""
+    edges = np.linspace(min(0.5, float(confidence.min())), 1, 13)
+    wrong, right = (np.histogram(confidence[chosen], edges)[0].astype(np.float64) for chosen in (~hit, hit))
+    bars(ax, edges, (wrong, ALARM, "wrong"), (right, DATA, "right"))
+    ax.set_xlabel("confidence: the highest probability")
+    shares(ax.xaxis)
+
+
+def draw_outlier_scores(ax: Axes, scores: Float[Array, " N"]) -> None:
+    """Rows by outlier score."""
+    edges = np.linspace(0, 1, 21)
+    bars(ax, edges, (np.histogram(scores, edges)[0].astype(np.float64), DATA, "rows"))
+    ax.set_xlabel("outlier score")
+
+
+def plot_pit(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 10, ax: Axes | None = None) -> Axes:
+    """Histogram of P(Y ≤ y) under the predictive law: flat where the law is right.
+
+    Higher at both ends: too narrow; in the middle: too wide; at one end: the mean is off. The grey band holds 95 % of the counts
+    of a bin by chance.
+
+    Args:
+        model: a fitted `GWIRegressor`; its own law is used, normal or Student's t.
+        X: rows that it has not seen.
+        y: their targets.
+        target: number of the target, when there are several.
+        num_bins: of the histogram.
+        ax: where to draw.
+    """
+    law, values = law_and_targets(model, X, y, target, "plot_pit")
+    ax = new_axes(ax)
+    draw_pit(ax, pit(law, values, num_bins), f"{len(values)} rows")
+    legend(ax)
+    return ax
+
+
+def plot_confidence(model: Any, X: Any, y: Any, *, ax: Axes | None = None) -> Axes:
+    """Histogram of a classifier's confidence, rows predicted right on top of those predicted wrong.
+
+    Wrong rows should have a low confidence.
+
+    Args:
+        model: a classifier with `predict_proba` and `classes_`.
+        X: rows that it has not seen.
+        y: their classes.
+        ax: where to draw.
+    """
+    confidence, hit = confidence_and_hits(model, X, y)
+    ax = new_axes(ax)
+    draw_confidence(ax, confidence, hit)
+    legend(ax)
+    return ax
+
+
+def plot_outlier_scores(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
+    """Histogram of the outlier score: 0 for rows like the training data, 1 far away from all of it.
+
+    Args:
+        model: a fitted `GWIRegressor` or `GWIClassifier`.
+        X: rows.
+        ax: where to draw.
+    """
+    ax = new_axes(ax)
+    draw_outlier_scores(ax, np.asarray(plain(model.ood_score(X))))
+    return ax

@@ -1,0 +1,113 @@
+"""From an estimator, rows and targets to the numbers that a picture shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gwi._typing import Array
+from gwi.estimators.regressor import GWIRegressor
+from gwi.evaluation.regression import Law
+from gwi.models.regression import RegressionModel
+
+# A thousand dots fill a picture; of more rows a fixed sample is drawn. What is counted is counted over all.
+MAX_DOTS = 1000
+
+
+def regression(model: Any, X: Any, function: str) -> tuple[RegressionModel, Array]:
+    """What predicts, and the rows as an array."""
+    if hasattr(model, "predict_proba"):
+        raise TypeError(
+            f"{function} draws the law of a number, and {type(model).__name__} predicts classes: use plot_calibration."
+        )
+    if not isinstance(model, GWIRegressor):
+        raise TypeError(f"{function} takes a fitted GWIRegressor; got {type(model).__name__}. Of a pipeline, pass its last step.")
+    check_is_fitted(model, "model_")
+    return model.model_, model._rows(X)
+
+
+def law_and_targets(model: Any, X: Any, y: Any, target: int, function: str) -> tuple[Law, Float[Array, " N"]]:
+    """The predictive distributions of one target at the rows, and its values."""
+    fitted, rows = regression(model, X, function)
+    j = target_number(fitted, target)
+    mean, std = (values[j][None] for values in fitted.law(rows))
+    return Law(mean, std, float(fitted.degrees_of_freedom[j])), targets(fitted, y, len(rows))[j]
+
+
+def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"], Bool[NDArray[Any], " N"]]:
+    """Of a classifier at each row, the probability of the most probable class, and whether it is the right one."""
+    if not hasattr(model, "predict_proba"):
+        raise TypeError(f"plot_confidence takes a classifier with predict_proba; got {type(model).__name__}.")
+    probabilities = np.asarray(plain(model.predict_proba(X)), dtype=np.float64)
+    labels, classes = np.asarray(plain(y)), np.asarray(model.classes_)
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        raise ValueError(f"y has classes that the model does not know: {', '.join(map(str, unknown[:5]))}.")
+    return probabilities.max(1), classes[probabilities.argmax(1)] == labels
+
+
+def std_of_f(model: RegressionModel, rows: Array) -> Float[Array, "J N"]:
+    """The standard deviation of f in the targets' own units, tempered like that of y, so that it is a part of it."""
+    _, variance, _ = model.marginals(rows)
+    return np.sqrt(variance * model.tempering_factor[:, None]) * model.scales.y_scale[:, None]
+
+
+def plain(values: Any) -> Any:
+    """Arrays for tensors."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def targets(model: RegressionModel, y: Any, num_rows: int) -> Float[Array, "J N"]:
+    """One row a target."""
+    values = np.asarray(plain(y), dtype=np.float64)
+    if values.shape[:1] != (num_rows,) or values.size != num_rows * len(model.noises):
+        raise ValueError(f"{num_rows} rows with {len(model.noises)} target(s) were expected; y has the shape {values.shape}.")
+    return values.reshape(num_rows, -1).T
+
+
+def target_number(model: RegressionModel, target: int) -> int:
+    """The number, when there is such a target."""
+    if not 0 <= target < len(model.noises):
+        raise ValueError(f"target is 0 to {len(model.noises) - 1}; got {target}.")
+    return target
+
+
+def target_name(model: RegressionModel, target: int) -> str:
+    """For labels."""
+    return "y" if len(model.noises) == 1 else f"target {target}"
+
+
+def column_number(model: Any, feature: int | str) -> int:
+    """Of a feature by its number or name."""
+    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    if isinstance(feature, str):
+        if feature not in names:
+            known = f"the columns are {', '.join(names)}" if names else "the model was fitted to columns without names"
+            raise ValueError(f"There is no feature {feature!r}; {known}.")
+        return names.index(feature)
+    if not 0 <= feature < model.n_features_in_:
+        raise ValueError(f"feature is 0 to {model.n_features_in_ - 1}; got {feature}.")
+    return feature
+
+
+def feature_name(model: Any, column: int) -> str:
+    """For labels: the column's own where the model was fitted to a data frame."""
+    names = getattr(model, "feature_names_in_", None)
+    return str(names[column]) if names is not None else "x" if model.n_features_in_ == 1 else f"feature {column}"
+
+
+def sample(num_rows: int, count: int = MAX_DOTS) -> NDArray[np.int64]:
+    """All rows, or a fixed sample where they are more than `count`."""
+    return np.arange(num_rows) if num_rows <= count else np.random.default_rng(0).choice(num_rows, count, replace=False)
+
+
+def line_over(values: Float[Array, " N"], margin: float, num_points: int) -> Float[Array, " P"]:
+    """Equidistant points over the range of the values, wider by a share of it on each side; around one value, wider by one."""
+    low, high = values.min(), values.max()
+    wider = margin * (high - low) if high > low else 1.0
+    return np.linspace(low - wider, high + wider, num_points)

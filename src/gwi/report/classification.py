@@ -1,0 +1,129 @@
+"""What a report says of a classification only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from gwi._typing import Array
+from gwi.estimators.table_model import Judged, Tool
+from gwi.evaluation.checks import Check, found, graded
+from gwi.evaluation.classification import entropy
+from gwi.evaluation.diagnostics import far_from_training
+from gwi.plots.calibration import draw_reliability, reliability
+from gwi.plots.histograms import draw_confidence, draw_outlier_scores
+from gwi.plots.numbers import percent
+from gwi.report.examined import Checked, Examined
+from gwi.report.rendering import Cell, picture, short
+
+NUM_DIAGNOSED = 5_000
+# How rare by chance a gap between confidence and accuracy must be before it is worth a word.
+RARE = 1e-3
+# Classes with a full table of confusions, and mistakes that are listed where there are more classes.
+MOST_CLASSES, MOST_MISTAKES = 12, 15
+CELLS = {"predicted": False, "probability": True, "found": False, "its probability": True, "": False}
+
+
+def check(tool: Tool, X: Float[Array, "N D"], judged: Judged) -> Checked:
+    """Are probabilities right on average, for all classes and for each, and are the rows like the training rows?"""
+    model: Any = tool.estimator.model_
+    rows = torch.cat(list(model.rows(X[np.random.default_rng(0).permutation(len(X))[:NUM_DIAGNOSED]])))
+    # Inducing points stand for the training rows.
+    far = far_from_training(rows, model.posterior.kernel.inducing_points.detach())
+    checks = (*class_checks(judged.first, judged.y, model.classes), far)
+    surprise = 1 - judged.first[np.arange(len(X)), judged.y]
+    return Checked(found(checks), sum(c.value == c.value for c in checks), entropy(judged.first), surprise)
+
+
+def class_checks(probabilities: Float[Array, "N J"], y: NDArray[Any], classes: Any) -> tuple[Check, ...]:
+    """What the rows say about predicted probabilities: whether they are right on average, for all classes and for each."""
+    confidence = probabilities.max(1)
+    gap = float((probabilities.argmax(1) == y).mean() - confidence.mean())
+    # If every confidence is right, the number of hits has this variance.
+    spread = np.sqrt((confidence * (1 - confidence)).sum()) / len(y)
+    chance = 2 * norm.sf(abs(gap) / spread) if spread > 0 else float(gap == 0)
+    count = np.bincount(y, minlength=len(classes))
+    expected = probabilities.sum(0)
+    off = (count - expected) / np.sqrt(np.maximum((probabilities * (1 - probabilities)).sum(0), 1e-12))
+    worst = int(np.argmax(np.abs(off)))
+    # One class of many is off by chance more often than one of two.
+    is_off = len(classes) * 2 * norm.sf(abs(off[worst])) < RARE
+    return (
+        Check(
+            "miscalibrated",
+            gap,
+            graded(abs(gap), note=0.02, warning=0.1, severe=0.2) if chance < RARE else None,
+            f"The model is {confidence.mean():.1%} sure on average and right at {confidence.mean() + gap:.1%} of {len(y)} rows: "
+            f"it is too {'modest' if gap > 0 else 'sure of itself'}.",
+            "Fit again with rows like these; until then take its probabilities with care.",
+        ),
+        Check(
+            "classes-have-shifted",
+            float(off[worst]),
+            graded(abs(count[worst] - expected[worst]) / len(y), note=0.02, warning=0.1) if is_off else None,
+            f"Class {str(classes[worst])!r} comes {count[worst]} times where the probabilities add up to {expected[worst]:.1f}.",
+            "These rows have other shares of the classes than those of the fit; fit again with rows like these.",
+        ),
+    )
+
+
+def x_scale(model: Any) -> Float[Array, " D"]:
+    """The training rows' standard deviations: a table's rows are standardised and nothing else."""
+    return np.asarray(model.embedding.scales.x_scale)
+
+
+def details(found: Examined) -> dict[str, Any]:
+    """Numbers and pictures for the template."""
+    probabilities, y, classes = found.judged.first, found.judged.y, found.tool.estimator.classes_
+    summary: Any = found.tool.estimator.summary_
+    confidence, predicted = probabilities.max(1), probabilities.argmax(1)
+    hit = predicted == y
+    groups, _ = reliability(confidence, hit)
+    shares = np.bincount(y) / len(y)
+    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(confusion, (y, predicted), 1)
+    mistakes = [(short(classes[i]), short(classes[j]), int(confusion[i, j])) for i, j in np.argwhere(confusion) if i != j]
+    order = np.argsort(-confusion.sum(1), kind="stable")[: 2 * MOST_CLASSES]
+    return {
+        "members": [(member.name, member.weight, member.unseen_nll) for member in summary.members],
+        "disagreement_weight": summary.disagreement_weight,
+        "classes": classes.tolist(),
+        "confidence": float(confidence.mean()),
+        "confidence_right": float(confidence[hit].mean()) if hit.any() else None,
+        "confidence_wrong": float(confidence[~hit].mean()) if not hit.all() else None,
+        "num_wrong": int((~hit).sum()),
+        "share_sure": float((confidence > 0.9).mean()),
+        "commonest": float(shares.max()),
+        "guess_nll": -float((shares[shares > 0] * np.log(shares[shares > 0])).sum()),
+        "groups": groups,
+        "confusion": confusion.tolist() if len(classes) <= MOST_CLASSES else None,
+        "mistakes": sorted(mistakes, key=lambda mistake: -mistake[2])[:MOST_MISTAKES],
+        "each_class": [
+            {
+                "name": classes[j],
+                "rows": int(confusion[j].sum()),
+                "expected": float(probabilities[:, j].sum()),
+                "right": int(confusion[j, j]),
+                "predicted": int(confusion[:, j].sum()),
+            }
+            for j in order
+        ],
+        "pictures": {
+            "reliability": picture("reliability", lambda ax: draw_reliability(ax, groups)),
+            "confidence": picture("confidence", lambda ax: draw_confidence(ax, confidence, hit)),
+            "outliers": picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
+        },
+    }
+
+
+def cells(found: Examined, row: int) -> list[str | Cell]:
+    """Of one row, under the names of `CELLS`."""
+    probabilities, y, classes = found.judged.first[row], int(found.judged.y[row]), found.tool.estimator.classes_
+    best = int(probabilities.argmax())
+    mark = Cell("right", mood="good") if best == y else Cell("wrong", mood="bad")
+    return [*(text for j in (best, y) for text in (short(classes[j]), percent(float(probabilities[j]), 1))), mark]

@@ -1,0 +1,111 @@
+"""What a report says of a regression only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import binom
+
+from gwi._typing import Array
+from gwi.estimators.table_model import Judged, Tool
+from gwi.evaluation.diagnostics import diagnose
+from gwi.evaluation.regression import Law
+from gwi.plots.calibration import coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
+from gwi.plots.errors import draw_actual_vs_predicted, draw_errors, errors, outside_interval
+from gwi.plots.histograms import Pit, draw_outlier_scores, draw_pit, pit
+from gwi.plots.numbers import shown
+from gwi.plots.style import chance
+from gwi.report.examined import Checked, Examined
+from gwi.report.rendering import Cell, picture
+
+NUM_DIAGNOSED = 5_000
+CELLS = {"predicted": True, "± std": True, "found": True, "95 % interval": False}
+
+
+def check(tool: Tool, X: Float[Array, "N D"], judged: Judged) -> Checked:
+    """Look for the ways in which uncertainty is silently wrong."""
+    assert judged.std is not None
+    order = np.sort(np.random.default_rng(0).permutation(len(X))[:NUM_DIAGNOSED])
+    diagnosis = diagnose(tool.estimator, X[order], judged.y[order])
+    num_checks = sum(value == value for _, value in diagnosis.measures)
+    return Checked(diagnosis.findings, num_checks, judged.std, np.abs(judged.y - judged.first) / judged.std)
+
+
+def x_scale(model: Any) -> Float[Array, " D"]:
+    """The training rows' standard deviations."""
+    return np.asarray(model.scales.x_scale)
+
+
+def law_of(found: Examined) -> Law:
+    """What was predicted."""
+    assert found.judged.std is not None
+    model: Any = found.tool.estimator.model_
+    return Law(found.judged.first[None], found.judged.std[None], float(model.degrees_of_freedom[0]))
+
+
+def verdict(count: int, num_rows: int, level: float) -> str:
+    """What a share of targets inside intervals says about them."""
+    low, high = binom.interval(0.95, num_rows, level)
+    return "as promised" if low <= count <= high else off(count / num_rows - level)
+
+
+def off(gap: float) -> str:
+    """Which way intervals are wrong, and whether by much: by as much as `diagnose` makes a word of."""
+    return f"{'a little ' * (abs(gap) < 0.05)}too {'wide' if gap > 0 else 'narrow'}"
+
+
+def details(found: Examined) -> dict[str, Any]:
+    """Numbers and pictures for the template."""
+    law, y = law_of(found), found.judged.y
+    model: Any = found.tool.estimator.model_
+    summary: Any = found.tool.estimator.summary_
+    levels, bins, groups = coverage(law, y), pit(law, y), errors(law, y)
+    by_prediction, middle = coverage_by_prediction(law, y)
+    spread = float(y.std())
+    squared = float(np.square(y - law.mean[0]).mean())
+    return {
+        "said": verdict(round(found.scores["coverage_95"] * len(y)), len(y), 0.95),
+        "by_chance": chance(len(y), 0.95),
+        "spread": spread,
+        "ratio": math.sqrt(squared) / spread if spread > 0 else None,
+        "explained": 1 - squared / spread**2 if spread > 0 else None,
+        "levels": levels,
+        "gap": off(levels.worst_gap),
+        "bins": bins,
+        "bins_shape": _shape(bins),
+        "grows": bool(groups.middle[-1] > groups.middle[0]) if len(groups.middle) > 1 else None,
+        "by_prediction": by_prediction,
+        "num_outside": int(outside_interval(law, y).sum()),
+        "members": [(member.name, member.weights[0], member.unseen_rmse) for member in summary.members],
+        "disagreement_weight": summary.disagreement_weight[0],
+        "noise_std": math.exp(float(model.noises[0].log_level.detach()) / 2) * float(model.scales.y_scale[0]),
+        "pictures": {
+            "calibration": picture("calibration", lambda ax: draw_coverage(ax, levels)),
+            "pit": picture("pit", lambda ax: draw_pit(ax, bins)),
+            "errors": picture("errors", lambda ax: draw_errors(ax, groups)),
+            "by_prediction": picture("by-prediction", lambda ax: draw_coverage_by_prediction(ax, by_prediction, middle)),
+            "predicted": picture("predicted", lambda ax: draw_actual_vs_predicted(ax, law, y)),
+            "outliers": picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
+        },
+    }
+
+
+def _shape(found: Pit) -> str:
+    """Even, uneven, or where there are too many rows: at both ends or in the middle."""
+    ends, middle = found.count[[0, -1]], found.count[3:7].mean()
+    if found.num_outside <= 1:
+        return "even"
+    if ends.mean() > 1.3 * middle and ends.min() > found.high:
+        return "ends"
+    return "middle" if middle > 1.3 * ends.mean() and ends.max() < found.low else "uneven"
+
+
+def cells(found: Examined, row: int) -> list[str | Cell]:
+    """Of one row, under the names of `CELLS`."""
+    law, y = law_of(found), found.judged.y
+    outside = bool(outside_interval(law, y)[row])
+    numbers = [shown(float(values[row])) for values in (law.mean[0], law.std[0], y)]
+    return [*numbers, Cell("outside", mood="bad") if outside else Cell("inside", mood="good")]
