@@ -121,10 +121,17 @@ class Browser:
 
 
 if __name__ == "__main__":
-    # python tests/browser.py page.html picture.png [width [height]]: to look at a page.
+    # python tests/browser.py page.html picture.png [--width 390] [--height 900] [--dark]: to look at a page.
+    import argparse
     import tempfile
 
-    page, picture, *sizes = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("page", type=Path)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--height", type=int)
+    parser.add_argument("--dark", action="store_true")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, Browser(Path(folder)) as browser:
-        browser.open(Path(page), int(sizes[0]) if sizes else 1280, dark="--dark" in sizes)
-        browser.picture(Path(picture), int(sizes[1]) if len(sizes) > 1 else None)
+        browser.open(given.page, given.width, dark=given.dark)
+        browser.picture(given.picture, given.height)

@@ -186,7 +186,7 @@ def test_fractions_with_many_digits_are_cut_and_nothing_else_is():
 def test_pictures_have_the_colours_and_the_font_of_the_page_whatever_the_settings():
     def draw(axes):
         axes.plot([0, 1], [0, 1], color=DATA, label='<b>&"')
-        axes.set_xlabel("$x_{$", parse_math=False)
+        axes.set_xlabel("$x_{$ 1.23456", parse_math=False)
 
     first = picture("name", draw)
     assert (first.width, first.height) == (pytest.approx(273.6), pytest.approx(198))
@@ -196,7 +196,8 @@ def test_pictures_have_the_colours_and_the_font_of_the_page_whatever_the_setting
     assert "DejaVu" not in text
     assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r'"#\w+"|url\(#\w+\)', "", text))
     assert "&lt;b&gt;&amp;" in text
-    assert "$x_{$</text>" in text
+    assert "$x_{$ 1.23456</text>" in text
+    assert not re.search(r"\d\.\d{3}", text.replace("1.23456", ""))
     assert not re.search(r"<(style|metadata|script|\?xml|!)", text)
     with style.context("dark_background"):
         before = dict(mpl.rcParams)
@@ -206,6 +207,15 @@ def test_pictures_have_the_colours_and_the_font_of_the_page_whatever_the_setting
     names = [set(re.findall(r' id="([^"]+)"', str(picture(name, draw).marks))) for name in ("name", "other")]
     assert names[0]
     assert not names[0] & names[1]
+
+
+def test_long_numbers_below_a_picture_do_not_touch():
+    text = str(picture("name", lambda axes: axes.plot([998_000_000.0, 1_001_500_000.0], [0, 1], label="a")).marks)
+    numbers = re.findall(r'text-anchor: middle" x="([\d.]+)"[^>]*>([^<]* · 10[^<]*)<', text)
+    assert 2 <= len(numbers) <= 4
+    assert len({number for _, number in numbers}) == len(numbers)
+    gaps = np.diff([float(x) for x, _ in numbers])
+    assert gaps.min() > 4.7 * max(len(number) for _, number in numbers)
 
 
 def test_a_template_that_lacks_something_fails():

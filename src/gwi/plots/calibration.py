@@ -23,11 +23,11 @@ LEVELS = np.arange(1, 20) / 20
 
 @dataclass(frozen=True)
 class Promises:
-    """Shares that were promised and found, of several levels or groups of rows.
+    """What was promised and what was found, at several levels or in several groups of rows: mostly shares of rows.
 
     Attributes:
-        promised: the shares as they should be.
-        found: as they are.
+        promised: as it should be.
+        found: as it is.
         low: lower ends of what chance allows.
         high: upper ends.
     """
@@ -50,7 +50,7 @@ class Promises:
 
 
 def promises(num_rows: Any, promised: Float[Array, " L"], found: Float[Array, " L"]) -> Promises:
-    """With the band of chance for so many rows."""
+    """Shares, with the band of chance for so many rows."""
     return Promises(promised, found, *chance(num_rows, np.clip(promised, 0, 1)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from gwi._typing import Array
 from gwi.core.distributions import quantile
 from gwi.evaluation.regression import Law
+from gwi.plots.calibration import Promises
 from gwi.plots.inputs import law_and_targets, sample
 from gwi.plots.style import (
     ALARM,
@@ -29,51 +29,28 @@ from gwi.plots.style import (
 )
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Absolute errors and predicted standard deviations, and their medians in bins of equally many rows.
-
-    Attributes:
-        std: of each row.
-        error: of each row.
-        slope: the median absolute error that is expected where the standard deviation is one.
-        centre: of each bin, the median standard deviation.
-        middle: the median absolute error.
-        low: lower end of what chance allows for it.
-        high: upper end.
-    """
-
-    std: Float[Array, " N"]
-    error: Float[Array, " N"]
-    slope: float
-    centre: Float[Array, " B"]
-    middle: Float[Array, " B"]
-    low: Float[Array, " B"]
-    high: Float[Array, " B"]
-
-
-def errors(law: Law, y: Float[Array, " N"], num_bins: int = 8) -> Errors:
-    """Counted over all rows, at least ten in a bin."""
+def errors(law: Law, y: Float[Array, " N"], num_bins: int = 8) -> tuple[Promises, Float[Array, " B"]]:
+    """Median absolute errors, promised and found, in bins of at least ten rows, and the bins' median standard deviations."""
     std, error = law.std[0], np.abs(y - law.mean[0])
     # Standard deviations that hardly differ make one bin: their order is rounding.
     alike = std.max() < 1.01 * std.min()
     bins = np.array_split(np.argsort(std, kind="stable"), 1 if alike else max(1, min(num_bins, len(std) // 10)))
-    centre, middle = (np.array([np.median(values[b]) for b in bins]) for values in (std, error))
+    centre, found, size = np.array([(np.median(std[b]), np.median(error[b]), len(b)) for b in bins]).T
     # The median of |error| is a fixed multiple of the standard deviation, and chance moves its rank by a binomial law.
-    slope = float(quantile(np.array(0.75), law.degrees_of_freedom))
-    ranks = chance(np.array([len(b) for b in bins]), 0.5)
-    low, high = (quantile(np.clip((1 + rank) / 2, 0.5, 1 - 1e-6), law.degrees_of_freedom) for rank in ranks)
-    return Errors(std, error, slope, centre, middle, low * centre, high * centre)
+    ranks = (np.full(len(bins), 0.5), *chance(size, 0.5))
+    levels = (np.clip((1 + rank) / 2, 0.5, 1 - 1e-6) for rank in ranks)
+    promised, low, high = (quantile(level, law.degrees_of_freedom) * centre for level in levels)
+    return Promises(promised, found, low, high), centre
 
 
-def draw_errors(ax: Axes, found: Errors) -> None:
+def draw_errors(ax: Axes, law: Law, y: Float[Array, " N"], found: Promises, centre: Float[Array, " B"]) -> None:
     """Dots of rows, medians of bins, and the line on which they should lie."""
-    std, error, dots = found.std, found.error, sample(len(found.std))
-    ax.plot(std[dots], error[dots], ".", color=FRAME, ms=6, alpha=0.45, mew=0, label="rows")
-    posts(ax, found.centre, found.low, found.high)
+    std, error, dots = law.std[0], np.abs(y - law.mean[0]), sample(len(y))
+    ax.plot(std[dots], error[dots], ".", color=FRAME, ms=6, alpha=0.45, mew=0, zorder=1, label="rows")
+    posts(ax, centre, found.low, found.high)
     ends = np.array([0.95 * std.min(), 1.05 * std.max()])
-    expected_line(ax, ends, found.slope * ends, "expected median")
-    found_line(ax, found.centre, found.middle, "median found")
+    expected_line(ax, ends, found.promised[0] / centre[0] * ends, "expected median")
+    found_line(ax, centre, found.found, "median found")
     ax.set(xlim=ends, xlabel="predicted standard deviation", ylabel="absolute error")
     top = max(error.max(), found.high.max())
     if std.max() > 5 * std.min():
@@ -119,7 +96,7 @@ def plot_errors(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 
     """
     law, values = law_and_targets(model, X, y, target, "plot_errors")
     ax = new_axes(ax)
-    draw_errors(ax, errors(law, values, num_bins))
+    draw_errors(ax, law, values, *errors(law, values, num_bins))
     legend(ax)
     return ax
 

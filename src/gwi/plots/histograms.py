@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,42 +11,24 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.evaluation.regression import Law
+from gwi.plots.calibration import Promises, promises
 from gwi.plots.inputs import confidence_and_hits, law_and_targets, plain
-from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, chance, expected_line, legend, new_axes, shares
+from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, expected_line, legend, new_axes, shares
 
 
-@dataclass(frozen=True)
-class Pit:
-    """Rows by the probability of a lower target under the prediction.
-
-    Attributes:
-        count: of each of the bins from 0 to 1.
-        low: rows of a bin, the lower end of what chance allows.
-        high: the upper end.
-    """
-
-    count: Float[Array, " B"]
-    low: float
-    high: float
-
-    @property
-    def num_outside(self) -> int:
-        """Bins that are not what chance allows."""
-        return int(((self.count < self.low) | (self.count > self.high)).sum())
+def pit(law: Law, y: Float[Array, " N"], num_bins: int = 10) -> Promises:
+    """Shares of rows in bins of the probability of a lower target under the prediction; equal shares are promised."""
+    count = np.histogram(law.cumulative(y), num_bins, (0, 1))[0]
+    return promises(len(y), np.full(num_bins, 1 / num_bins), count / len(y))
 
 
-def pit(law: Law, y: Float[Array, " N"], num_bins: int = 10) -> Pit:
-    """Counted over all rows."""
-    count = np.histogram(law.cumulative(y), num_bins, (0, 1))[0].astype(np.float64)
-    low, high = (len(y) * float(end) for end in chance(len(y), 1 / num_bins))
-    return Pit(count, low, high)
-
-
-def draw_pit(ax: Axes, found: Pit, label: str = "rows") -> None:
+def draw_pit(ax: Axes, found: Promises, num_rows: int, label: str = "rows") -> None:
     """All bins, beside equally many rows in each."""
-    ax.axhspan(found.low, found.high, color=CHANCE, alpha=0.5, lw=0, label=BY_CHANCE)
-    bars(ax, np.linspace(0, 1, len(found.count) + 1), (found.count, DATA, label), alpha=0.4, inside=True)
-    expected_line(ax, [0, 1], [found.count.mean()] * 2, "expected")
+    low, high, expected = (num_rows * values[0] for values in (found.low, found.high, found.promised))
+    ax.axhspan(low, high, color=CHANCE, alpha=0.5, lw=0, label=BY_CHANCE)
+    count = np.round(num_rows * found.found)
+    bars(ax, np.linspace(0, 1, len(count) + 1), (count, DATA, label), alpha=0.4, inside=True)
+    expected_line(ax, [0, 1], [expected, expected], "expected")
     ax.set(xlabel="probability of a lower target (PIT)", ylim=(0, None))
     shares(ax.xaxis)
 
@@ -84,7 +65,7 @@ def plot_pit(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 10,
     """
     law, values = law_and_targets(model, X, y, target, "plot_pit")
     ax = new_axes(ax)
-    draw_pit(ax, pit(law, values, num_bins), f"{len(values)} rows")
+    draw_pit(ax, pit(law, values, num_bins), len(values), f"{len(values)} rows")
     legend(ax)
     return ax
 

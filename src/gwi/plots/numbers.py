@@ -36,5 +36,5 @@ def tick(value: float, position: object = None) -> str:
     """A number beside an axis: all its digits, unless it is very large or very small."""
     value = round(value, 12)
     if value and not 1e-4 <= abs(value) < 1e7:
-        return shown(value)
+        return shown(value, 6)
     return f"{value:,.8g}".replace(",", "\u202f").replace("-", "−")

@@ -75,14 +75,23 @@ def plain_decades(*axes: Axis) -> None:
         axis.set_major_formatter(FuncFormatter(tick))
 
 
+def thin_ticks(ax: Axes) -> None:
+    """So few ticks on the horizontal axis that long numbers do not touch each other."""
+    locator = ax.xaxis.get_major_locator()
+    if isinstance(locator, MaxNLocator):
+        longest = max(len(text.get_text()) for text in ax.get_xticklabels())
+        room = 0.75 * 72 * ax.figure.bbox.width / ax.figure.dpi
+        locator.set_params(nbins=min(5, max(1, int(room / (LETTER * (longest + 3))))))
+
+
 def legend(ax: Axes, place: Literal["above", "inside", "outside"] = "above") -> None:
-    """Above the axes, in them, or above all of a figure with a constrained layout; columns are as many as there is room for."""
+    """Above the axes, in them, or above all of a figure with a constrained layout; in one row if there is room, else in two."""
     handles, names = ax.get_legend_handles_labels()
     look: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.6, "columnspacing": 1.2, "borderaxespad": 0.2}
     width = LETTER * sum(map(len, names)) + KEY * len(names)
     room = 72 * ax.figure.bbox.width / ax.figure.dpi * (1.0 if place == "outside" else ax.get_position().width)
     if place != "inside":
-        look["ncols"] = len(names) if width < room else 2
+        look["ncols"] = len(names) if width < room else -(-len(names) // 2)
     if place == "above":
         look |= {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0)}
     if place == "outside":

@@ -13,9 +13,9 @@ from gwi._typing import Array
 from gwi.estimators.table_model import Judged, Tool
 from gwi.evaluation.diagnostics import diagnose
 from gwi.evaluation.regression import Law
-from gwi.plots.calibration import coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
+from gwi.plots.calibration import Promises, coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
 from gwi.plots.errors import draw_actual_vs_predicted, draw_errors, errors, outside_interval
-from gwi.plots.histograms import Pit, draw_outlier_scores, draw_pit, pit
+from gwi.plots.histograms import draw_outlier_scores, draw_pit, pit
 from gwi.plots.numbers import shown
 from gwi.plots.style import chance
 from gwi.report.examined import Checked, Examined
@@ -62,8 +62,8 @@ def details(found: Examined) -> dict[str, Any]:
     law, y = law_of(found), found.judged.y
     model: Any = found.tool.estimator.model_
     summary: Any = found.tool.estimator.summary_
-    levels, bins, groups = coverage(law, y), pit(law, y), errors(law, y)
-    by_prediction, middle = coverage_by_prediction(law, y)
+    levels, bins = coverage(law, y), pit(law, y)
+    (medians, std), (by_prediction, middle) = errors(law, y), coverage_by_prediction(law, y)
     spread = float(y.std())
     squared = float(np.square(y - law.mean[0]).mean())
     return {
@@ -76,7 +76,7 @@ def details(found: Examined) -> dict[str, Any]:
         "gap": off(levels.worst_gap),
         "bins": bins,
         "bins_shape": _shape(bins),
-        "grows": bool(groups.middle[-1] > groups.middle[0]) if len(groups.middle) > 1 else None,
+        "grows": bool(medians.found[-1] > medians.found[0]) if len(std) > 1 else None,
         "by_prediction": by_prediction,
         "num_outside": int(outside_interval(law, y).sum()),
         "members": [(member.name, member.weights[0], member.unseen_rmse) for member in summary.members],
@@ -84,8 +84,8 @@ def details(found: Examined) -> dict[str, Any]:
         "noise_std": math.exp(float(model.noises[0].log_level.detach()) / 2) * float(model.scales.y_scale[0]),
         "pictures": {
             "calibration": picture("calibration", lambda ax: draw_coverage(ax, levels)),
-            "pit": picture("pit", lambda ax: draw_pit(ax, bins)),
-            "errors": picture("errors", lambda ax: draw_errors(ax, groups)),
+            "pit": picture("pit", lambda ax: draw_pit(ax, bins, len(y))),
+            "errors": picture("errors", lambda ax: draw_errors(ax, law, y, medians, std)),
             "by_prediction": picture("by-prediction", lambda ax: draw_coverage_by_prediction(ax, by_prediction, middle)),
             "predicted": picture("predicted", lambda ax: draw_actual_vs_predicted(ax, law, y)),
             "outliers": picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
@@ -93,14 +93,14 @@ def details(found: Examined) -> dict[str, Any]:
     }
 
 
-def _shape(found: Pit) -> str:
+def _shape(bins: Promises) -> str:
     """Even, uneven, or where there are too many rows: at both ends or in the middle."""
-    ends, middle = found.count[[0, -1]], found.count[3:7].mean()
-    if found.num_outside <= 1:
+    ends, middle = bins.found[[0, -1]], bins.found[3:7].mean()
+    if bins.num_kept >= len(bins.found) - 1:
         return "even"
-    if ends.mean() > 1.3 * middle and ends.min() > found.high:
+    if ends.mean() > 1.3 * middle and ends.min() > bins.high[0]:
         return "ends"
-    return "middle" if middle > 1.3 * ends.mean() and ends.max() < found.low else "uneven"
+    return "middle" if middle > 1.3 * ends.mean() and ends.max() < bins.low[0] else "uneven"
 
 
 def cells(found: Examined, row: int) -> list[str | Cell]:

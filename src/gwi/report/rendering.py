@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from gwi.plots.numbers import percent, shown
-from gwi.plots.style import ALARM, CHANCE, DATA, FRAME, GRID, MEAN, legend, new_axes
+from gwi.plots.style import ALARM, CHANCE, DATA, FRAME, GRID, MEAN, legend, new_axes, thin_ticks
 
 # Inches. A card of the page shows a picture about a quarter larger, so that its text is as large as the page's.
 LONGEST_CELL = 60
@@ -29,7 +30,8 @@ CUT = (
     # Parts are named alike in every picture, and a style would be that of the whole page.
     (re.compile(r'(?<=<g) id="[^"]*"|<style.*?</style>|<metadata>.*?</metadata>|<!--.*?-->', re.DOTALL), ""),
     (re.compile(r' transform="rotate\(-0 [^"]*"'), ""),
-    (re.compile(r"(?<=\.\d\d)\d+"), ""),
+    # Digits of coordinates, not of text.
+    (re.compile(r"(?<=\.\d\d)\d+(?=[^<>]*>)"), ""),
     (re.compile(r"(font-family: |font: [^;\"']*px )[^;\"]*"), r"\1var(--font)"),
 )
 
@@ -63,7 +65,9 @@ def saved(figure: Figure, kind: str, name: str = "gwi") -> bytes:
     """A file of this kind without a date and random names: the same figure is the same file."""
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    with style.context({"svg.hashsalt": name}):
+    with style.context({"svg.hashsalt": name}), warnings.catch_warnings():
+        # Letters that matplotlib's font lacks.
+        warnings.filterwarnings("ignore", "Glyph")
         figure.savefig(buffer, format=kind, dpi=150, transparent=False, metadata={"Date": None} if kind == "svg" else {})
     return buffer.getvalue()
 
@@ -90,6 +94,7 @@ def picture(name: str, draw: Callable[[Axes], object], size: tuple[float, float]
         figure = Figure(size, layout="constrained")
         axes = new_axes(figure.subplots())
         draw(axes)
+        thin_ticks(axes)
         if with_legend:
             legend(axes, "outside")
         for patch in (figure.patch, axes.patch):
