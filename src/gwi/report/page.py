@@ -15,17 +15,15 @@ from gwi.report.examination import heard_columns
 from gwi.report.examined import Examined
 from gwi.report.rendering import Cell, render, short
 from gwi.report.tasks import TASKS
-from gwi.tables.encoder import Column
 
-# Columns that are listed; of more the first, and how many are left.
-MOST_HEARD, MOST_SHOWN_COLUMNS, MOST_COLUMNS = 20, 6, 60
+MOST_SHOWN_COLUMNS = 6
 # A number with a point, and as long as one is shown with all its digits.
 FRACTION, LONGEST_FRACTION = re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?"), 8
 
 
 def report_page(found: Examined, model_name: str, data_name: str) -> str:
     """The page."""
-    tool, heard = found.tool, heard_columns(found.tool)
+    tool = found.tool
     return render(
         f"{tool.task}.html.j2",
         found=found,
@@ -37,12 +35,7 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
         data_name=data_name,
         outlier_scores=[round(float(np.quantile(found.ood, share)), 3) for share in (0.5, 0.95)],
         records=_rows_to_look_at(found),
-        heard=heard[:MOST_HEARD],
-        num_heard_less=len(heard[MOST_HEARD:]),
-        heard_less=sum(item.share for item in heard[MOST_HEARD:]),
-        columns=[(column.name, column.kind, _becomes(column)) for column in tool.columns.columns[:MOST_COLUMNS]],
-        dropped=tool.columns.dropped[:MOST_COLUMNS],
-        num_unlisted=sum(max(len(each) - MOST_COLUMNS, 0) for each in (tool.columns.columns, tool.columns.dropped)),
+        heard=heard_columns(tool),
         **TASKS[tool.task].details(found),
     )
 
@@ -91,18 +84,3 @@ def _kernel(tool: Tool) -> dict[str, Any]:
         "num_lengthscales": base.lengthscale.numel() if base.has_lengthscale else 0,
         "prior_std": None if outputscale is None else float(outputscale.detach().mean().sqrt()),
     }
-
-
-def _becomes(column: Column) -> str:
-    """How a column became numbers."""
-    if column.kind == "number":
-        text = "itself"
-    elif column.kind == "categories":
-        text = f"1 or 0 for each of {len(column.values)} values: {', '.join(column.values[:6])}{' …' * (len(column.values) > 6)}"
-    elif column.kind == "frequency":
-        text = f"the share of training rows with the same of {len(column.values)} values"
-    else:
-        parts = [name.split(" of ")[0] for i, name in enumerate(column.all_features[:-1]) if i in column.kept]
-        text = ", ".join(parts)
-    missing = len(column.all_features) - 1 in column.kept
-    return text + ("; and whether it is missing" if missing else "")
