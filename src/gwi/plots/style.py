@@ -28,7 +28,7 @@ DECADES = ((50.0, (1.0, 2.0, 5.0)), (1000.0, (1.0, 3.0)), (np.inf, (1.0,)))
 # Points that a letter of a legend takes, and a key with its gaps.
 LETTER, KEY = 4.7, 30
 # Digits beside each other that the bars of a narrow picture have room for.
-MOST_DIGITS = 42
+MOST_DIGITS = 36
 
 
 def chance(num_rows: Any, share: Any) -> tuple[Any, Any]:
