@@ -66,12 +66,14 @@ def deaths() -> str:
     cluster = by["dask difference"]
     over = sum(float(r["value"]) for r in hosts if r["what"] == "bytes") / 1e6
     (apart,) = (r for r in hosts if r["what"] == "difference")
-    when = f"with {min(steps)} to {max(steps)} steps in the snapshot" if max(steps) else "all before its training had a snapshot"
+    when = (
+        f"with {min(steps)} to {max(steps)} steps in the checkpoint" if max(steps) else "all before its training had a checkpoint"
+    )
     sentences = [
         f"{len(steps)} kills of one worker of a fit on two processes, at random moments, {when}: exit code "
         f"{float(by['exit code']['value']):.0f}, largest difference of a number in the model file "
         f"from a fit left alone {float(by['difference']['value']):.2g}; of {int(by['unreadable snapshots']['number']):,} "
-        f"snapshots read meanwhile {float(by['unreadable snapshots']['value']):.0f} were not whole.",
+        f"checkpoints read meanwhile {float(by['unreadable snapshots']['value']):.0f} were not whole.",
         f"One cross-validated fit on two Dask workers, of which one was killed {int(cluster['number'])} times: largest "
         f"difference of a prediction from a fit left alone {float(cluster['value']):.2g}.",
         "Two hosts, network namespaces of one machine with nothing but a virtual cable between them: "

@@ -3,7 +3,7 @@
     python -m benchmarks.studies.kills [--parts fit cluster] [--kills 20] [--dask-kills 10] [--quick]
 
 First part: `gwi launch` trains a network on two processes; a random worker gets SIGKILL at a random moment, many times; torchrun
-starts the workers again, and the fit goes on from its snapshot. While it runs, the snapshots are read over and over: they must be
+starts the workers again, and the fit goes on from its checkpoint. While it runs, checkpoints are read over and over: they must be
 whole at every moment. Last the model is compared with that of a fit left alone. Second part: a cluster of two Dask workers does
 one cross-validated fit, during which one of them is killed again and again. Records go to results/kills.csv.
 """
@@ -52,9 +52,9 @@ def rows(path: Path, num_rows: int) -> Path:
     return path
 
 
-def command(data: Path, output: Path, snapshots: Path) -> list[str]:
+def command(data: Path, output: Path, checkpoints: Path) -> list[str]:
     launch = [sys.executable, "-m", "gwi", "launch", "--nproc-per-node", "2"]
-    return [*launch, *fit_command(data, output), "--snapshots", str(snapshots)]
+    return [*launch, *fit_command(data, output), "--checkpoints", str(checkpoints)]
 
 
 def fit_command(data: Path, output: Path) -> list[str]:
@@ -79,19 +79,19 @@ def workers(launcher: psutil.Process) -> list[psutil.Process]:
 
 def killed_fit(data: Path, folder: Path, num_kills: int, wait: float) -> Iterator[Record]:
     """One launched fit whose workers are killed so many times; a record each kill, and the last one is the comparison."""
-    undisturbed, disturbed, snapshots = folder / "alone.gwi", folder / "killed.gwi", folder / "snapshots"
+    undisturbed, disturbed, checkpoints = folder / "alone.gwi", folder / "killed.gwi", folder / "checkpoints"
     start = time.monotonic()
     subprocess.run(command(data, undisturbed, folder / "unused"), check=True, cwd=records.ROOT)
     alone = time.monotonic() - start
     choice = random.Random(0)
-    begun = subprocess.Popen(command(data, disturbed, snapshots), cwd=records.ROOT)
+    begun = subprocess.Popen(command(data, disturbed, checkpoints), cwd=records.ROOT)
     launcher = psutil.Process(begun.pid)
     reads = unreadable = 0
     for kill in range(num_kills):
         # Some fall into the start of the processes, some into the passes, most into the training.
         moment = time.monotonic() + choice.uniform(0, wait)
         while time.monotonic() < moment and begun.poll() is None:
-            for path in snapshots.glob("*.snapshot"):
+            for path in checkpoints.glob("*.checkpoint"):
                 reads += 1
                 try:
                     from_bytes(path.read_bytes())
@@ -103,10 +103,10 @@ def killed_fit(data: Path, folder: Path, num_kills: int, wait: float) -> Iterato
         if begun.poll() is not None:
             break
         victim = choice.choice(found)
-        step = steps(snapshots)
+        step = steps(checkpoints)
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait(60)
-        yield {"what": "kill", "number": kill + 1, "value": float(step), "note": "steps of training in the snapshot"}
+        yield {"what": "kill", "number": kill + 1, "value": float(step), "note": "steps of training in the checkpoint"}
     code = begun.wait(3600)
     yield {"what": "exit code", "number": num_kills, "value": float(code), "note": "of gwi launch"}
     yield {"what": "unreadable snapshots", "number": reads, "value": float(unreadable), "note": "of so many reads"}
@@ -114,8 +114,8 @@ def killed_fit(data: Path, folder: Path, num_kills: int, wait: float) -> Iterato
     yield {"what": "difference", "number": num_kills, "value": difference(disturbed, undisturbed), "note": note}
 
 
-def steps(snapshots: Path) -> int:
-    path = snapshots / "mean-1.snapshot"
+def steps(checkpoints: Path) -> int:
+    path = checkpoints / "mean-1.checkpoint"
     return int(from_bytes(path.read_bytes())[0]["progress"]["steps"]) if path.exists() else 0
 
 

@@ -21,8 +21,8 @@ from gwi.estimators.large import as_parquet, fit_large, is_large, sampled_table,
 from gwi.estimators.table_model import Choices, load_tool, target_of
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting import stream_rows as stream_tasks
-from gwi.streaming import checkpoints as gwi_snapshots
-from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming import checkpoints
+from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import fingerprint_of
 from gwi.streaming.summary import priorities
 from gwi.tables.encoder import Columns
@@ -99,7 +99,7 @@ def test_classes_of_a_large_table(folder, streaming):
     assert tool.scores["accuracy"] > 0.75
 
 
-def test_a_snapshot_is_of_one_target_one_encoding_and_one_share(folder):
+def test_a_checkpoint_is_of_one_target_one_encoding_and_one_share(folder):
     source = open_table(folder / "one.parquet")
     sample = sampled_table(source, 0, count=200)
     price, other = (Columns.fit(sample, "y", drop) for drop in ([], ["town"]))
@@ -185,14 +185,14 @@ def test_one_process_decides_whether_to_convert(tmp_path, monkeypatch):
     path.write_text("a;b\n1,5;x\n2,5;y\n")
     asked = []
 
-    def from_first(ranks, function):
+    def from_first(processes, function):
         asked.append(function)
         assert function()
         # What another process, which comes when the first has converted, would find for itself.
         assert not function()
         return True
 
-    monkeypatch.setattr(stream_tool.Ranks, "from_first", from_first)
+    monkeypatch.setattr(stream_tool.ProcessGroup, "from_first", from_first)
     assert "was converted to" in as_parquet(open_table(path))[1]
     assert len(asked) == 1
 
@@ -276,13 +276,13 @@ def test_a_process_of_a_launch_that_fails_alone_says_so(launched, monkeypatch, c
     assert "this is a bug in gwi" in capsys.readouterr().err
 
 
-def test_a_snapshot_that_cannot_be_written_is_said_at_once(tmp_path, monkeypatch, capsys):
+def test_a_checkpoint_that_cannot_be_written_is_said_at_once(tmp_path, monkeypatch, capsys):
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(gwi_snapshots, "write_atomically", full)
+    monkeypatch.setattr(checkpoints, "write_atomically", full)
     with noted_warnings(quiet=False):
-        Snapshots.of(tmp_path, "fit").write("rows", {}, {})
+        Checkpoints.of(tmp_path, "fit").write("rows", {}, {})
         assert "No space left on device" in capsys.readouterr().err
         warnings.warn("of ours", GWIWarning, stacklevel=1)
         warnings.warn("of ours", GWIWarning, stacklevel=1)

@@ -1,4 +1,4 @@
-"""A snapshot is whole or the last one stays, and one of another fit is passed over."""
+"""A checkpoint is whole or the last one stays, and one of another fit is passed over."""
 
 import resource
 
@@ -14,61 +14,61 @@ from torch.utils.data import DataLoader, TensorDataset
 from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.fitting import stream_rows as stream_tasks
-from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described
 from gwi.streaming.loaders import ArraySource, LoaderSource, fingerprint_of
 
 
-def test_a_snapshot_comes_back_to_the_last_bit(tmp_path):
-    snapshots = Snapshots.of(tmp_path / "new", {"seed": 1})
-    assert snapshots.read("network") is None
+def test_a_checkpoint_comes_back_to_the_last_bit(tmp_path):
+    checkpoints = Checkpoints.of(tmp_path / "new", {"seed": 1})
+    assert checkpoints.read("network") is None
     value = torch.randn(5, generator=torch.Generator().manual_seed(0))
-    assert snapshots.write("network", {"steps": 7}, {"w": value})
-    progress, tensors = Snapshots.of(tmp_path / "new", {"seed": 1}).read("network")
+    assert checkpoints.write("network", {"steps": 7}, {"w": value})
+    progress, tensors = Checkpoints.of(tmp_path / "new", {"seed": 1}).read("network")
     assert progress == {"steps": 7}
     assert torch.equal(tensors["w"], value)
-    assert Snapshots.of(tmp_path / "new", {"seed": 2}).read("network") is None
-    snapshots.clear()
-    assert snapshots.read("network") is None
+    assert Checkpoints.of(tmp_path / "new", {"seed": 2}).read("network") is None
+    checkpoints.clear()
+    assert checkpoints.read("network") is None
 
 
-def test_a_full_disk_leaves_the_last_snapshot_and_says_so(tmp_path):
-    snapshots = Snapshots.of(tmp_path, "fit")
-    snapshots.write("network", {"steps": 1}, {"w": torch.ones(2000)})
+def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(tmp_path):
+    checkpoints = Checkpoints.of(tmp_path, "fit")
+    checkpoints.write("network", {"steps": 1}, {"w": torch.ones(2000)})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # The system refuses to let a file grow beyond 4 kB, as it does on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.warns(RuntimeWarning, match=r"could not be written \(.+\); the one before it is kept"):
-            assert not snapshots.write("network", {"steps": 2}, {"w": torch.ones(2000)})
+            assert not checkpoints.write("network", {"steps": 2}, {"w": torch.ones(2000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert snapshots.read("network")[0] == {"steps": 1}
-    assert [path.name for path in tmp_path.iterdir()] == ["network.snapshot"]
+    assert checkpoints.read("network")[0] == {"steps": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["network.checkpoint"]
 
 
-def test_a_damaged_snapshot_is_passed_over_with_a_warning(tmp_path):
-    snapshots = Snapshots.of(tmp_path, "fit")
-    snapshots.write("network", {"steps": 1}, {"w": torch.ones(3)})
-    path = tmp_path / "network.snapshot"
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path):
+    checkpoints = Checkpoints.of(tmp_path, "fit")
+    checkpoints.write("network", {"steps": 1}, {"w": torch.ones(3)})
+    path = tmp_path / "network.checkpoint"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.warns(RuntimeWarning, match="begins anew"):
-        assert snapshots.read("network") is None
+        assert checkpoints.read("network") is None
 
 
 def test_without_a_folder_nothing_is_kept():
-    assert not Snapshots().write("network", {}, {})
-    assert Snapshots().read("network") is None
+    assert not Checkpoints().write("network", {}, {})
+    assert Checkpoints().read("network") is None
 
 
 def fitted(path, target="y", folder=None, **options):
     options = {"mean": "svgp", "num_inducing": 10, "random_state": 0, **options}
-    return GWIRegressor(**options).fit(path, target, snapshots=folder)
+    return GWIRegressor(**options).fit(path, target, checkpoints=folder)
 
 
 @pytest.fixture
 def passes(monkeypatch):
-    """How many first passes over the rows there were; a fit that goes on from a snapshot has none."""
+    """How many first passes over the rows there were; a fit that goes on from a checkpoint has none."""
     monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 0)
     count = []
     plain = stream_tasks.sketch
@@ -137,9 +137,9 @@ def test_descriptions_tell_values_apart_and_not_objects():
     assert described(trees[0]) == described(trees[1]) != described(trees[2])
 
 
-def test_large_snapshots_are_farther_apart(tmp_path):
-    kept = Snapshots.of(tmp_path, "fit", interval=2.0)
+def test_large_checkpoints_are_farther_apart(tmp_path):
+    kept = Checkpoints.of(tmp_path, "fit", interval=2.0)
     assert kept.wait_after(0.001) == 2.0
     # One that takes a second comes after a hundred at the earliest.
     assert kept.wait_after(1.0) == pytest.approx(100.0)
-    assert Snapshots.of(tmp_path, "fit", interval=0.0).wait_after(1.0) == 0.0
+    assert Checkpoints.of(tmp_path, "fit", interval=0.0).wait_after(1.0) == 0.0

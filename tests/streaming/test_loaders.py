@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, T
 from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import loaders as sources
 from gwi.streaming.loaders import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.summary import Moments, Sample, priorities, sketch
 
 
@@ -113,8 +113,8 @@ def test_a_loader_whose_order_changes_is_refused_where_its_rows_judge():
 
 def test_shares_are_even_and_complete():
     sizes = [10, 1, 1, 7, 3, 9]
-    for num_ranks in range(1, 9):
-        shares = shares_of(sizes, num_ranks)
+    for num_processes in range(1, 9):
+        shares = shares_of(sizes, num_processes)
         assert sorted(group for share in shares for group in share) == list(range(6))
         loads = [sum(sizes[group] for group in share) for share in shares]
         assert max(loads) - min(loads) <= max(sizes)
@@ -250,9 +250,9 @@ def test_what_is_no_source_is_said_in_one_sentence(tmp_path):
         parquet_source(tmp_path / "bad.parquet", "y")
 
 
-def test_alone_ranks_do_nothing():
-    ranks = Ranks.current()
-    (total,) = ranks.total([torch.arange(3)])
+def test_a_process_alone_is_its_whole_group():
+    processes = ProcessGroup.current()
+    (total,) = processes.total([torch.arange(3)])
     assert total.tolist() == [0, 1, 2]
-    assert ranks.gathered(1) == [1]
-    assert ranks.from_first(lambda: 5) == 5
+    assert processes.gathered(1) == [1]
+    assert processes.from_first(lambda: 5) == 5

@@ -20,9 +20,9 @@ from gwi.fitting import stream_rows as stream_tasks
 from gwi.fitting.learners import squares
 from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import training as parallel_training
-from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import ArraySource
-from gwi.streaming.process_group import Ranks, joined
+from gwi.streaming.process_group import ProcessGroup, joined
 from gwi.streaming.training import add_gradients, train_on_stream
 
 # The groups of each process: uneven shares, and the last process of three and of four has none.
@@ -35,13 +35,14 @@ def source():
     return ArraySource(x, np.sin(x[:, :1] * 2) + 0.1 * rng.normal(size=(1000, 1)), group_size=230)
 
 
-def together(work, num_ranks, *arguments):
+def together(work, num_processes, *arguments):
     """What the work returns on each of some processes, forked so that nothing is imported again."""
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     port = free_port()
     workers = [
-        context.Process(target=_worker, args=(work, rank, num_ranks, port, results, arguments)) for rank in range(num_ranks)
+        context.Process(target=_worker, args=(work, rank, num_processes, port, results, arguments))
+        for rank in range(num_processes)
     ]
     for worker in workers:
         worker.start()
@@ -51,7 +52,7 @@ def together(work, num_ranks, *arguments):
     for value in found.values():
         if isinstance(value, Exception):
             raise value
-    return [found[rank] for rank in range(num_ranks)]
+    return [found[rank] for rank in range(num_processes)]
 
 
 def free_port():
@@ -62,12 +63,12 @@ def free_port():
         return opened.getsockname()[1]
 
 
-def _worker(work, rank, num_ranks, port, results, arguments):
+def _worker(work, rank, num_processes, port, results, arguments):
     torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(num_processes)}
     try:
-        with joined(timeout=60.0) as ranks:
-            assert ranks == Ranks(rank, num_ranks)
+        with joined(timeout=60.0) as processes:
+            assert processes == ProcessGroup(rank, num_processes)
             # As bytes: tensors in a queue live only as long as the process that sent them.
             results.put((rank, pickle.dumps(work(*arguments))))
     except Exception as error:
@@ -108,9 +109,9 @@ def alone():
     return closed_forms(SHARES[1])
 
 
-@pytest.mark.parametrize("num_ranks", [pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 4])
-def test_sums_covariances_mean_and_gradients_are_those_of_one_process(alone, num_ranks):
-    for found in together(closed_forms, num_ranks, SHARES[num_ranks]):
+@pytest.mark.parametrize("num_processes", [pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 4])
+def test_sums_covariances_mean_and_gradients_are_those_of_one_process(alone, num_processes):
+    for found in together(closed_forms, num_processes, SHARES[num_processes]):
         for name in ("rows", "sample", "judges"):
             torch.testing.assert_close(found[name], alone[name], rtol=0, atol=0)
         for name in ("gram", "projection", "residual", "titsias", "wasserstein", "mean", "gradient"):
@@ -120,10 +121,10 @@ def test_sums_covariances_mean_and_gradients_are_those_of_one_process(alone, num
 
 def test_gradients_are_those_of_the_mean_loss_over_all_rows():
     parameter = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
-    add_gradients(parameter * torch.arange(5.0, dtype=torch.float64), [parameter], 10, Ranks())
+    add_gradients(parameter * torch.arange(5.0, dtype=torch.float64), [parameter], 10, ProcessGroup())
     assert float(parameter.grad) == pytest.approx(1.0)
     parameter.grad = None
-    add_gradients(torch.empty(0), [parameter], 10, Ranks())
+    add_gradients(torch.empty(0), [parameter], 10, ProcessGroup())
     assert float(parameter.grad) == 0.0
 
 
@@ -157,16 +158,16 @@ def unlucky():
     def fail():
         raise RuntimeError("no luck")
 
-    return Ranks.current().from_first(fail)
+    return ProcessGroup.current().from_first(fail)
 
 
 def trained(folder, interval, pause=0.0):
-    """Parameters of a network with dropout after some epochs, with snapshots in a folder."""
+    """Parameters of a network with dropout after some epochs, with checkpoints in a folder."""
     found = stream_task(
         source(), torch.Generator().manual_seed(0), shares=SHARES[dist.get_world_size() if dist.is_initialized() else 1]
     )
     stream = found.task.stream
-    object.__setattr__(stream, "snapshots", Snapshots.of(folder, "fit", interval))
+    object.__setattr__(stream, "checkpoints", Checkpoints.of(folder, "fit", interval))
     network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
     with torch.no_grad():
         for i, parameter in enumerate(network.parameters()):
@@ -195,8 +196,8 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
             worker.start()
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            # At every moment there is no snapshot or a whole one: a damaged one would warn.
-            found = Snapshots.of(tmp_path, "fit").read("mean-1")
+            # At every moment there is no checkpoint or a whole one: a damaged one would warn.
+            found = Checkpoints.of(tmp_path, "fit").read("mean-1")
             if found is not None and found[0]["steps"] >= last:
                 break
             time.sleep(0.05)
@@ -205,7 +206,7 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
             # The other would wait for its partner until the timeout: torchrun ends it at once.
             worker.kill()
             worker.join()
-        found = Snapshots.of(tmp_path, "fit").read("mean-1")
+        found = Checkpoints.of(tmp_path, "fit").read("mean-1")
         steps.append(found[0]["steps"])
     assert steps == sorted(steps)
     assert 13 <= steps[-1] < 20

@@ -20,7 +20,7 @@ from gwi.fitting import stream_rows as stream_tasks
 from gwi.fitting.learners import squares
 from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import training as parallel_training
-from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import ArraySource
 from gwi.streaming.training import train_on_stream
 
@@ -164,9 +164,9 @@ def test_a_module_is_trained_on_the_stream(folder):
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.5 * f.std()
 
 
-def test_snapshots_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
+def test_checkpoints_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 20)
-    stream = replace(prepared().task.stream, snapshots=Snapshots.of(tmp_path, "fit"))
+    stream = replace(prepared().task.stream, checkpoints=Checkpoints.of(tmp_path, "fit"))
 
     def trained(width, place):
         module = gwi.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
@@ -175,7 +175,7 @@ def test_snapshots_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
 
     first, second = trained(4, 0), trained(4, 1)
     assert not torch.equal(first["0.weight"], second["0.weight"])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mean-1.snapshot", "mean-2.snapshot"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mean-1.checkpoint", "mean-2.checkpoint"]
     torch.testing.assert_close(trained(4, 0), first, rtol=0, atol=0)
     # A wider one in the same place begins anew.
     assert trained(6, 0)["0.weight"].shape == (6, 3)

@@ -103,7 +103,7 @@ def fit(
     refit: Annotated[bool, typer.Option(help="fit again to all rows after scoring")] = True,
     jobs: Annotated[int | None, typer.Option(help="fits of boosting and linear means side by side; -1 for all cores")] = None,
     cluster: Annotated[str | None, typer.Option(help="tcp://... of a Dask cluster that does these fits")] = None,
-    snapshots: Annotated[Path | None, typer.Option(help="folder where the fit of a large table keeps its progress")] = None,
+    checkpoints: Annotated[Path | None, typer.Option(help="folder where the fit of a large table keeps its progress")] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -132,11 +132,11 @@ def fit(
     from gwi.tables.source import open_table, read_table
 
     leave_out = names(drop)
-    with joined() as ranks, on_cluster(cluster):
+    with joined() as processes, on_cluster(cluster):
         source = open_table(data)
         if is_large(source):
-            choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet and ranks.is_first, jobs)
-            _fit_large(source, target, cast(Any, task), leave_out, choices, holdout, snapshots, output, as_json)
+            choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet and processes.is_first, jobs)
+            _fit_large(source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, output, as_json)
             return
     everything = read_table(data)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
@@ -168,7 +168,7 @@ def _fit_large(
     drop: list[str],
     choices: Any,
     holdout: float,
-    snapshots: Path | None,
+    checkpoints: Path | None,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -176,14 +176,14 @@ def _fit_large(
     import contextlib
 
     from gwi.estimators.large import as_parquet, fit_large
-    from gwi.streaming.process_group import Ranks
+    from gwi.streaming.process_group import ProcessGroup
 
-    quiet, is_first = not choices.verbose, Ranks.current().is_first
+    quiet, is_first = not choices.verbose, ProcessGroup.current().is_first
     source, said = as_parquet(source)
     if said:
         note(said, quiet)
     with noted_warnings(quiet), contextlib.redirect_stdout(io.StringIO()):
-        tool = fit_large(source, target, task, drop, choices, holdout, snapshots, lambda fitted: fitted.save(output))
+        tool = fit_large(source, target, task, drop, choices, holdout, checkpoints, lambda fitted: fitted.save(output))
     if is_first:
         _keep(tool, tool.estimator.summary_.num_rows, output, as_json, quiet)
 
@@ -209,7 +209,7 @@ def _keep(tool: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) ->
 def launch(context: typer.Context) -> None:
     """Run a command on several processes or machines: gwi launch [options of torchrun] fit ...
 
-    A process that dies is started again with the others and goes on from the last snapshot (fit --snapshots FOLDER).
+    A process that dies is started again with the others and goes on from the last checkpoint (fit --checkpoints FOLDER).
     """
     from gwi.cli.launch import launch as start
 

@@ -45,13 +45,13 @@ def failed(sentence: str, code: int) -> int:
 
 @contextmanager
 def noted_warnings(quiet: bool) -> Iterator[None]:
-    """Our own warnings as notes at the end, those of snapshots at once; others, of libraries, are not for users."""
+    """Our own warnings as notes at the end, those of checkpoints at once; others, of libraries, are not for users."""
     from gwi.exceptions import CheckpointWarning, GWIWarning
 
     caught: dict[str, None] = {}
 
     def keep(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
-        # A long fit whose snapshots fail should say so while there is time to make room for them.
+        # A long fit whose checkpoints fail should say so while there is time to make room for them.
         if issubclass(category, CheckpointWarning):
             note(str(message), quiet)
         else:

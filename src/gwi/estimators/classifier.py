@@ -47,7 +47,7 @@ from gwi.storage.classification import encode_class_summary, encode_classes
 from gwi.storage.container import to_bytes
 from gwi.streaming.batches import Batches, checked_shapes, indices, labels_and_shape, pair_of
 from gwi.streaming.loaders import as_source, is_source
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.rows import RowSource
 
 LikelihoodName = Literal["softmax", "robust-max"]
@@ -153,7 +153,7 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
         y: Any = None,
         sample_weight: Any = None,
         validation: Any = None,
-        snapshots: str | os.PathLike[str] | None = None,
+        checkpoints: str | os.PathLike[str] | None = None,
     ) -> GWIClassifier:
         """Learn mean, covariances and scales.
 
@@ -162,15 +162,15 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             y: labels; of a path or a dataset the name of their column; of a loader None.
             sample_weight: of each row; not with a module.
             validation: rows and labels that frozen means have not seen, a path and a column, or a loader; they judge all means.
-            snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
+            checkpoints: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start = time.perf_counter()
         self._check_options()
-        is_module, is_shown = isinstance(self.mean, nn.Module), self.verbose > 0 and Ranks.current().is_first
+        is_module, is_shown = isinstance(self.mean, nn.Module), self.verbose > 0 and ProcessGroup.current().is_first
         with progress(is_shown) as report:
             options = self._options(report)
             if is_source(X) and not (is_module and isinstance(X, DataLoader)):
-                self._fit_source(as_source(X, y, labels=True), sample_weight, validation, snapshots, options)
+                self._fit_source(as_source(X, y, labels=True), sample_weight, validation, checkpoints, options)
             elif is_module:
                 if sample_weight is not None:
                     raise ValueError("A module as mean takes no sample_weight; leave it out, or repeat rows.")
@@ -182,13 +182,15 @@ class GWIClassifier(ClassifierMixin, BaseEstimator):
             print(self.summary_)
         return self
 
-    def _fit_source(self, source: RowSource, sample_weight: Any, validation: Any, snapshots: Any, options: ClassOptions) -> None:
+    def _fit_source(
+        self, source: RowSource, sample_weight: Any, validation: Any, checkpoints: Any, options: ClassOptions
+    ) -> None:
         rows = in_memory(source)
         validation = validation if rows is None else validation_arrays(validation, source.features, labels=True)
         if rows is None:
             if sample_weight is not None or self.preset is not None:
                 raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
-            prepared = streamed_logits(source, validation, self._chosen(), options, self.freeze_mean, snapshots, self)
+            prepared = streamed_logits(source, validation, self._chosen(), options, self.freeze_mean, checkpoints, self)
             task = prepared.learned.task
             assert task.classes is not None
             self.classes_, self.n_features_in_ = task.classes, task.x.shape[1]

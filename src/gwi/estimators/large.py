@@ -30,7 +30,7 @@ from gwi.estimators.table_model import (
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting.stream_rows import FEW_NUMBERS
 from gwi.streaming.parquet import ArrowSource
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.rows import Chunk
 from gwi.streaming.summary import priorities
 from gwi.tables.encoder import Columns
@@ -44,7 +44,7 @@ FEW_BYTES = 1 << 30
 
 def is_large(source: Source) -> bool:
     """Whether a table is better read some rows at a time."""
-    if Ranks.current().num_ranks > 1 or source.path.is_dir():
+    if ProcessGroup.current().size > 1 or source.path.is_dir():
         return True
     if not source.is_parquet:
         return source.path.stat().st_size > FEW_BYTES or (source.is_compressed and _unpacks_to_more_than(source.path, FEW_BYTES))
@@ -80,7 +80,7 @@ def as_parquet(source: Source) -> tuple[Source, str]:
         return True
 
     # One process looks and converts: others might look after it has converted, and not wait for it.
-    if Ranks.current().from_first(converted):
+    if ProcessGroup.current().from_first(converted):
         note = f"{source.path} was converted to {output}, once; later fits read that file."
     else:
         note = f"{output}, converted from {source.path} before, is read in its place."
@@ -127,7 +127,7 @@ def sampled_table(source: Source, seed: int, count: int = NUM_LEARNED) -> Table:
                 parts.append(table.take(lowest[first:last] - numbers[0]))
         return Table(source, pa.concat_tables(parts).combine_chunks(), lowest)
 
-    return Ranks.current().from_first(read)
+    return ProcessGroup.current().from_first(read)
 
 
 def _checked(raw: ArrowSource, source: Source) -> Iterator[tuple[Any, NDArray[np.int64]]]:
@@ -193,7 +193,7 @@ def fit_large(
     drop: Sequence[str],
     choices: Choices,
     holdout: float,
-    snapshots: Path | None = None,
+    checkpoints: Path | None = None,
     on_fitted: Callable[[Tool], Any] = lambda tool: None,
 ) -> Tool:
     """Fit columns and estimator to a table of any size, with scores on rows held out, on the first process.
@@ -205,7 +205,7 @@ def fit_large(
         drop: columns to leave out.
         choices: how to fit.
         holdout: the share of the rows for the scores.
-        snapshots: the folder of snapshots.
+        checkpoints: the folder of checkpoints.
         on_fitted: called on the first process before the scores are computed, so that a fit is kept whatever they meet.
 
     Raises:
@@ -225,12 +225,12 @@ def fit_large(
     estimator = estimator_for(chosen, choices).set_params(verbose=int(choices.verbose))
     rows = table_source(source, columns, chosen, split_seed, share, "fit")
     try:
-        estimator.fit(rows, snapshots=snapshots)
+        estimator.fit(rows, checkpoints=checkpoints)
     except (ValueError, FloatingPointError) as error:
         raise UserError(f"{source.path}: {error}") from error
     estimator.set_params(verbose=0)
     tool = Tool(estimator, columns, {})
-    if Ranks.current().is_first:
+    if ProcessGroup.current().is_first:
         on_fitted(tool)
         if share:
             tool = replace(tool, scores=_held_out_scores(tool, held_out_tables(source, columns, split_seed, share)))

@@ -42,7 +42,7 @@ from gwi.models.regression import Decomposition, differentiable
 from gwi.storage.container import to_bytes
 from gwi.storage.regression import encode_model, encode_summary
 from gwi.streaming.loaders import as_source, is_source
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.rows import RowSource
 
 
@@ -136,7 +136,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         y: Any = None,
         sample_weight: Any = None,
         validation: Any = None,
-        snapshots: str | os.PathLike[str] | None = None,
+        checkpoints: str | os.PathLike[str] | None = None,
     ) -> GWIRegressor:
         """Learn mean, covariance and noise; a `GWIWarning` says when the uncertainty came out worthless.
 
@@ -145,7 +145,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             y: one target, or one column a target; of a path or a dataset the name of the column, or several; of a loader None.
             sample_weight: of each row; whole numbers count it as so many equal rows, others are relative.
             validation: rows and targets that frozen means have not seen, or a path and a column; all means are judged on them.
-            snapshots: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
+            checkpoints: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
         """
         start, names = time.perf_counter(), None
         require_options(self)
@@ -153,7 +153,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             source = as_source(X, y)
             rows = in_memory(source)
             if rows is None:
-                return self._fit_stream(source, y, sample_weight, validation, snapshots, start)
+                return self._fit_stream(source, y, sample_weight, validation, checkpoints, start)
             names, is_one = source.features, rows.y.shape[1] == 1 and not isinstance(y, list | tuple)
             X, y = rows.x, rows.y[:, 0] if is_one else rows.y
         X, y = as_array(X), as_array(y)
@@ -187,18 +187,18 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def _fit_stream(
-        self, source: RowSource, y: Any, sample_weight: Any, validation: Any, snapshots: Any, start: float
+        self, source: RowSource, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, start: float
     ) -> GWIRegressor:
         if sample_weight is not None or self.preset is not None:
             raise ValueError("A fit from a path, dataset or loader takes neither sample_weight nor a preset; pass arrays.")
-        with progress(self.verbose > 0 and Ranks.current().is_first) as report:
+        with progress(self.verbose > 0 and ProcessGroup.current().is_first) as report:
             prepared = stream_task(
                 source,
                 self._generator(),
                 validation=validation,
                 device=self.device,
                 network_dtype=floating_dtype(self.dtype),
-                snapshots=snapshots,
+                checkpoints=checkpoints,
                 estimator=self,
                 report=report,
             )
@@ -209,7 +209,7 @@ class GWIRegressor(RegressorMixin, BaseEstimator):
             self._learn(prepared.task, prepared.y_judge, torch.ones_like(prepared.y_judge[0]), start, prepared.note)
         # What the means were judged on is known; the rows are not at hand for more.
         self._learned = None
-        if self.verbose and Ranks.current().is_first:
+        if self.verbose and ProcessGroup.current().is_first:
             print(self.summary_)
         self._warn_if_severe(prepared.task.x, stacklevel=4)
         return self

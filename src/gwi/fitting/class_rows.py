@@ -189,7 +189,7 @@ def streamed_logits(
     means: Sequence[Any] | Literal["auto"],
     options: ClassOptions,
     freeze: bool,
-    snapshots: Any = None,
+    checkpoints: Any = None,
     estimator: Any = None,
 ) -> Prepared:
     """Means of a table that is read some rows at a time, judged on rows set apart, stacked."""
@@ -200,7 +200,7 @@ def streamed_logits(
         validation=validation,
         device=options.device,
         network_dtype=options.network_dtype,
-        snapshots=snapshots,
+        checkpoints=checkpoints,
         estimator=estimator,
         report=options.report,
     )

@@ -56,7 +56,7 @@ class Task:
         stream: all training rows, where x is only a sample of them.
         n_jobs: of joblib, for fits that are independent of each other.
         num_seen: N where x is a sample that stands for all training rows; None when x are all, or there is a stream.
-        place: of the mean among those that are learned, which names its snapshot.
+        place: of the mean among those that are learned, which names its checkpoint.
     """
 
     x: Float[Tensor, "N D"]
@@ -88,7 +88,7 @@ class Task:
 
     def decided(self, function: Callable[[], T]) -> T:
         """What the function gives; where processes share the rows, what it gives on the first of them."""
-        if self.stream is None or self.stream.ranks.num_ranks == 1:
+        if self.stream is None or self.stream.ranks.size == 1:
             return function()
         value, state = self.stream.ranks.from_first(lambda: (function(), self.generator.get_state()))
         self.generator.set_state(state)

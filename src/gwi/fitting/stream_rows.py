@@ -18,10 +18,10 @@ from gwi._typing import Array
 from gwi._validation import as_array
 from gwi.core.scaling import Scales
 from gwi.fitting.learners import Task
-from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
 from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, is_source, shares_of
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.rows import Chunk, RowSource
 from gwi.streaming.stream import Stream
 from gwi.streaming.summary import NUM_JUDGES, Moments, Sample, Sketch, sketch
@@ -47,7 +47,7 @@ class StreamTask:
 
 def in_memory(source: RowSource) -> Chunk | None:
     """All rows, where they are few and no other process shares them; else None."""
-    if Ranks.current().num_ranks > 1 or not sum(source.group_sizes):
+    if ProcessGroup.current().size > 1 or not sum(source.group_sizes):
         return None
     num_columns = next(source.read(int(np.argmax(source.group_sizes)))).x.shape[1] + 1
     if sum(source.group_sizes) * num_columns > FEW_NUMBERS:
@@ -63,7 +63,7 @@ def stream_task(
     validation: Any = None,
     device: torch.device | str = "cpu",
     network_dtype: torch.dtype = torch.float32,
-    snapshots: str | os.PathLike[str] | None = None,
+    checkpoints: str | os.PathLike[str] | None = None,
     estimator: Any = None,
     report: Report = silent,
     shares: Sequence[Sequence[int]] | None = None,
@@ -77,35 +77,41 @@ def stream_task(
         validation: rows and targets that judge, or a source of them; None sets some of the source's rows apart.
         device: where tensors go.
         network_dtype: of networks that we train.
-        snapshots: the folder of snapshots; None for none.
-        estimator: whose parameters tell this fit from others; without a `random_state` the seed is kept with the snapshots.
+        checkpoints: the folder of checkpoints; None for none.
+        estimator: whose parameters tell this fit from others; without a `random_state` the seed is kept with the checkpoints.
         report: of progress.
         shares: the groups of each process; even ones unless given.
     """
-    ranks = Ranks.current()
+    processes = ProcessGroup.current()
     if validation is None and isinstance(source, LoaderSource):
         source = source.in_one_order()
 
     def chosen_seed() -> int:
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         is_chosen = getattr(estimator, "random_state", 0) is not None
-        return drawn if snapshots is None or is_chosen else Snapshots.seed(snapshots, drawn)
+        return drawn if checkpoints is None or is_chosen else Checkpoints.seed(checkpoints, drawn)
 
-    seed = ranks.from_first(chosen_seed)
+    seed = processes.from_first(chosen_seed)
     generator.manual_seed(seed)
-    kept = Snapshots()
-    if snapshots is not None:
+    kept = Checkpoints()
+    if checkpoints is not None:
         description = None if estimator is None else estimator_description(estimator)
         rows_that_judge = None if validation is None else _validation_description(validation, labels, source.features)
-        key = ranks.from_first(lambda: [fingerprint_of(source), labels, seed, description, rows_that_judge])
-        kept = Snapshots.of(snapshots, key)
-    divided = shares_of(source.group_sizes, ranks.num_ranks) if shares is None else tuple(map(tuple, shares))
-    found = ranks.from_first(lambda: _read_sketch(kept, seed))
+        key = processes.from_first(lambda: [fingerprint_of(source), labels, seed, description, rows_that_judge])
+        kept = Checkpoints.of(checkpoints, key)
+    divided = shares_of(source.group_sizes, processes.size) if shares is None else tuple(map(tuple, shares))
+    found = processes.from_first(lambda: _read_sketch(kept, seed))
     if found is None:
         found = sketch(
-            source, seed, labels=labels, judges=validation is None, ranks=ranks, groups=divided[ranks.rank], report=report
+            source,
+            seed,
+            labels=labels,
+            judges=validation is None,
+            processes=processes,
+            groups=divided[processes.rank],
+            report=report,
         )
-        if ranks.is_first:
+        if processes.is_first:
             _write_sketch(kept, found)
     classes: NDArray[Any] | None = None
     scales = found.scales()
@@ -116,7 +122,7 @@ def stream_task(
         scales = Scales(scales.x_centre, scales.x_scale, np.zeros(len(classes)), np.ones(len(classes)))
     if not len(found.learning):
         raise ValueError(f"The source has {found.num_rows} rows, too few to learn from; pass them as arrays.")
-    stream = Stream(source, found, scales, divided, ranks, device, classes, kept, report)
+    stream = Stream(source, found, scales, divided, processes, device, classes, kept, report)
     x, y = stream.tensors(found.learning)
     judges = found.judges if validation is None else _validation(validation, found.seed, labels, source.features)
     if judges.x.ndim != 2 or judges.x.shape[1] != x.shape[1]:
@@ -167,8 +173,8 @@ def _parted(validation: Any) -> tuple[Any, Any]:
     return validation, None
 
 
-def _write_sketch(snapshots: Snapshots, found: Sketch) -> None:
-    if snapshots.folder is None:
+def _write_sketch(checkpoints: Checkpoints, found: Sketch) -> None:
+    if checkpoints.folder is None:
         return
     rows = found.sample.rows
     is_text = rows.y.dtype.kind not in "iufb"
@@ -190,11 +196,11 @@ def _write_sketch(snapshots: Snapshots, found: Sketch) -> None:
         "priority": found.sample.priority.view(np.int64),
         **({} if is_text else {"y": rows.y}),
     }
-    snapshots.write("rows", progress, {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()})
+    checkpoints.write("rows", progress, {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()})
 
 
-def _read_sketch(snapshots: Snapshots, seed: int) -> Sketch | None:
-    read = snapshots.read("rows")
+def _read_sketch(checkpoints: Checkpoints, seed: int) -> Sketch | None:
+    read = checkpoints.read("rows")
     if read is None:
         return None
     progress, tensors = read

@@ -17,17 +17,17 @@ from gwi._files import write_atomically
 from gwi.exceptions import CheckpointWarning, ModelFileError
 from gwi.storage.container import from_bytes, to_bytes
 
-# Seconds between snapshots of one stage, and the share of the time that they may take: large ones are farther apart.
+# Seconds between checkpoints of one stage, and the share of the time that they may take: large ones are farther apart.
 INTERVAL, SHARE = 2.0, 0.01
 
 
 @dataclass(frozen=True)
-class Snapshots:
-    """Snapshots of the stages of one fit, one file each.
+class Checkpoints:
+    """Checkpoints of the stages of one fit, one file each.
 
     Attributes:
         folder: where they are; None keeps none.
-        key: of the fit: rows, options and seed. Snapshots of another fit are passed over.
+        key: of the fit: rows, options and seed. Checkpoints of another fit are passed over.
         interval: seconds between two of one stage.
     """
 
@@ -36,14 +36,14 @@ class Snapshots:
     interval: float = INTERVAL
 
     @staticmethod
-    def of(folder: str | os.PathLike[str] | None, description: Any, interval: float = INTERVAL) -> Snapshots:
+    def of(folder: str | os.PathLike[str] | None, description: Any, interval: float = INTERVAL) -> Checkpoints:
         """Those of the fit with this description, in a folder that is made where it is missing."""
         if folder is None:
-            return Snapshots()
+            return Checkpoints()
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         text = json.dumps(description, sort_keys=True, default=str)
-        return Snapshots(path, hashlib.sha256(text.encode()).hexdigest(), interval)
+        return Checkpoints(path, hashlib.sha256(text.encode()).hexdigest(), interval)
 
     @staticmethod
     def seed(folder: str | os.PathLike[str], drawn: int) -> int:
@@ -57,15 +57,15 @@ class Snapshots:
             return drawn
 
     def wait_after(self, seconds: float) -> float:
-        """Seconds to the next snapshot after one that took so many."""
+        """Seconds to the next checkpoint after one that took so many."""
         return self.interval * max(1.0, seconds / (SHARE * INTERVAL))
 
     def path(self, stage: str) -> Path | None:
         """Of a stage's file."""
-        return None if self.folder is None else self.folder / f"{stage}.snapshot"
+        return None if self.folder is None else self.folder / f"{stage}.checkpoint"
 
     def read(self, stage: str) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """The last snapshot of a stage; None where there is none of this fit."""
+        """The last checkpoint of a stage; None where there is none of this fit."""
         path = self.path(stage)
         if path is None or not path.exists():
             return None
@@ -79,8 +79,8 @@ class Snapshots:
     def write(self, stage: str, progress: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
         """Keep the progress of a stage in place of the last; whether it could be kept.
 
-        Where it cannot, because the disk is full or for any other reason of the system, the last snapshot stays and a warning
-        says so: a long fit does not end for want of a snapshot.
+        Where it cannot, because the disk is full or for any other reason of the system, the last checkpoint stays and a warning
+        says so: a long fit does not end for want of a checkpoint.
         """
         path = self.path(stage)
         if path is None:
@@ -90,12 +90,12 @@ class Snapshots:
         except OSError as error:
             kept = "the one before it is kept" if path.exists() else "there is none before it"
             reason = error.strerror or str(error)
-            warnings.warn(f"The snapshot {path} could not be written ({reason}); {kept}.", CheckpointWarning, stacklevel=2)
+            warnings.warn(f"The checkpoint {path} could not be written ({reason}); {kept}.", CheckpointWarning, stacklevel=2)
             return False
         return True
 
     def clear(self) -> None:
-        """Remove the snapshots of this fit, which has ended."""
+        """Remove the checkpoints of this fit, which has ended."""
         if self.folder is not None:
-            for path in self.folder.glob("*.snapshot"):
+            for path in self.folder.glob("*.checkpoint"):
                 path.unlink(missing_ok=True)

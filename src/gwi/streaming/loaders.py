@@ -220,12 +220,12 @@ def seed_of(*parts: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def shares_of(group_sizes: Sequence[int], num_ranks: int) -> tuple[tuple[int, ...], ...]:
+def shares_of(group_sizes: Sequence[int], num_processes: int) -> tuple[tuple[int, ...], ...]:
     """The groups of each process: the largest first, each to the process that has fewest rows so far."""
-    held: list[list[int]] = [[] for _ in range(num_ranks)]
-    load = [0] * num_ranks
+    held: list[list[int]] = [[] for _ in range(num_processes)]
+    load = [0] * num_processes
     for group in sorted(range(len(group_sizes)), key=lambda g: (-group_sizes[g], g)):
-        rank = min(range(num_ranks), key=lambda r: (load[r], r))
+        rank = min(range(num_processes), key=lambda r: (load[r], r))
         held[rank].append(group)
         load[rank] += group_sizes[group]
     return tuple(tuple(sorted(groups)) for groups in held)

@@ -24,23 +24,23 @@ TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
-class Ranks:
+class ProcessGroup:
     """One process among those that fit together.
 
     Attributes:
         rank: which one it is, from 0.
-        num_ranks: how many there are.
+        size: how many there are.
     """
 
     rank: int = 0
-    num_ranks: int = 1
+    size: int = 1
 
     @staticmethod
-    def current() -> Ranks:
+    def current() -> ProcessGroup:
         """Those of the process group, or this process alone."""
         if dist.is_available() and dist.is_initialized():
-            return Ranks(dist.get_rank(), dist.get_world_size())
-        return Ranks()
+            return ProcessGroup(dist.get_rank(), dist.get_world_size())
+        return ProcessGroup()
 
     @property
     def is_first(self) -> bool:
@@ -49,7 +49,7 @@ class Ranks:
 
     def total(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The sum of each tensor over all processes, in one message."""
-        if self.num_ranks == 1:
+        if self.size == 1:
             return list(tensors)
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         dist.all_reduce(flat)
@@ -58,15 +58,15 @@ class Ranks:
 
     def gathered(self, value: T) -> list[T]:
         """The value of every process, in their order."""
-        if self.num_ranks == 1:
+        if self.size == 1:
             return [value]
-        found: list[T | None] = [None] * self.num_ranks
+        found: list[T | None] = [None] * self.size
         dist.all_gather_object(found, value)
         return found  # type: ignore[return-value]
 
     def from_first(self, function: Callable[[], T]) -> T:
         """What the function gives on the first process, on all; an error there is an error everywhere."""
-        if self.num_ranks == 1:
+        if self.size == 1:
             return function()
         message: list[tuple[Any, Exception | None]] = [(None, None)]
         if self.is_first:
@@ -82,13 +82,13 @@ class Ranks:
 
 
 @contextmanager
-def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
+def joined(timeout: float = TIMEOUT) -> Iterator[ProcessGroup]:
     """The process group that `torchrun` has prepared, while inside; alone where it has not, and as it is where there is one.
 
     The timeout is finite, so that a process whose partners died ends and can be started again.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
-        yield Ranks.current()
+        yield ProcessGroup.current()
         return
     place = int(os.environ.get("LOCAL_RANK", "0"))
     has_gpu = place < torch.cuda.device_count()
@@ -97,6 +97,6 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     backend = "cpu:gloo,cuda:nccl" if has_gpu else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
-        yield Ranks.current()
+        yield ProcessGroup.current()
     finally:
         dist.destroy_process_group()

@@ -20,9 +20,9 @@ from gwi.core.measures import kernel_matrix
 from gwi.core.row_sums import SUMMED, RowSums, combined, no_sums, row_sums
 from gwi.core.scaling import Scales
 from gwi.streaming.batches import indices
-from gwi.streaming.checkpoints import Snapshots
+from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import in_order, seed_of, shuffled
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.rows import Chunk, RowSource
 from gwi.streaming.summary import Sketch
 
@@ -50,10 +50,10 @@ class Stream:
     sketch: Sketch
     scales: Scales
     shares: tuple[tuple[int, ...], ...]
-    ranks: Ranks = field(default_factory=Ranks.current)
+    ranks: ProcessGroup = field(default_factory=ProcessGroup.current)
     device: torch.device | str = "cpu"
     classes: NDArray[Any] | None = None
-    snapshots: Snapshots = field(default_factory=Snapshots)
+    snapshots: Checkpoints = field(default_factory=Checkpoints)
     report: Report = silent
     # The last sums, found again by the value of kernel and Z, never by name: what is asked for twice is read once.
     _last: list[tuple[str, list[Tensor], bool, RowSums]] = field(default_factory=list, repr=False)

@@ -15,7 +15,7 @@ from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi.core.scaling import Scales
 from gwi.streaming.loaders import shares_of
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.rows import Chunk, RowSource
 
 # Rows that judge, and rows for all that is learned from a sample.
@@ -173,7 +173,7 @@ def sketch(
     judges: bool = True,
     num_sampled: int = NUM_SAMPLED,
     num_judges: int = NUM_JUDGES,
-    ranks: Ranks | None = None,
+    processes: ProcessGroup | None = None,
     groups: Sequence[int] | None = None,
     report: Report = silent,
 ) -> Sketch:
@@ -186,12 +186,12 @@ def sketch(
         judges: whether rows are set apart to judge.
         num_sampled: rows for all that is learned from a sample.
         num_judges: the most rows that judge.
-        ranks: processes that share the source.
+        processes: processes that share the source.
         groups: of this process; an even share unless given.
         report: of progress.
     """
-    ranks = Ranks.current() if ranks is None else ranks
-    mine = shares_of(source.group_sizes, ranks.num_ranks)[ranks.rank] if groups is None else groups
+    processes = ProcessGroup.current() if processes is None else processes
+    mine = shares_of(source.group_sizes, processes.size)[processes.rank] if groups is None else groups
     moments: dict[int, tuple[Moments, Moments]] = {}
     sample: Sample | None = None
     counted: Counter[Any] = Counter()
@@ -207,7 +207,7 @@ def sketch(
                 if len(counted) > MOST_LABELS:
                     raise ValueError(f"There are more than {MOST_LABELS} different labels; this is a regression.")
         report("reading all rows", (i + 1) / len(mine))
-    found_by_all = ranks.gathered((moments, sample, counted))
+    found_by_all = processes.gathered((moments, sample, counted))
     by_group = {group: pair for part, _, _ in found_by_all for group, pair in part.items()}
     samples = [part for _, part, _ in found_by_all if part is not None]
     if not samples:

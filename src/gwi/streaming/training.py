@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gwi.streaming.loaders import seed_of
-from gwi.streaming.process_group import Ranks
+from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.stream import Rule, Stream
 
 # Rows a step, fewer where there are few rows, and the fewest steps.
@@ -21,7 +21,7 @@ FEWEST_STEPS = 5000
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
-def add_gradients(losses: Tensor, parameters: Sequence[Tensor], num_rows: int, ranks: Ranks) -> None:
+def add_gradients(losses: Tensor, parameters: Sequence[Tensor], num_rows: int, ranks: ProcessGroup) -> None:
     """Set each gradient to that of the mean loss over the `num_rows` rows of all processes.
 
     Losses are summed and divided by the rows of all, not averaged process by process: shares may be uneven or empty.
@@ -38,7 +38,7 @@ def add_gradients(losses: Tensor, parameters: Sequence[Tensor], num_rows: int, r
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    if ranks.num_ranks > 1:
+    if ranks.size > 1:
         totals = ranks.total([parameter.grad for parameter in parameters if parameter.grad is not None])
         for parameter, total in zip(parameters, totals, strict=True):
             parameter.grad = total
