@@ -60,8 +60,11 @@ def sent(place: int) -> int:
 def agent(place: int, num_processes: int, data: Path, output: Path) -> list[str]:
     """The command of one host."""
     meeting = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-id", "gwi", "--rdzv-endpoint", f"{ADDRESSES[0]}:{PORT}"]
+    # The names of namespaces say nothing, so that torchrun and gloo are told who listens, and where.
+    meeting += ["--local-addr", ADDRESSES[place], "--rdzv-conf", f"is_host={int(place == 0)}"]
     launch = [sys.executable, "-m", "gwi", "launch", *meeting, "--nproc-per-node", str(num_processes)]
-    return ["ip", "netns", "exec", HOSTS[place], *launch, *fit_command(data, output)]
+    network = ["env", f"GLOO_SOCKET_IFNAME={ENDS[place]}"]
+    return ["ip", "netns", "exec", HOSTS[place], *network, *launch, *fit_command(data, output)]
 
 
 def measure(num_rows: int, num_processes: int) -> Iterator[dict[str, Any]]:

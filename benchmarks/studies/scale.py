@@ -37,8 +37,8 @@ from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
 from gwi.fitting import stream_rows as stream_tasks
 from gwi.fitting.stream_rows import stream_task
-from gwi.streaming.loaders import parquet_source
 from gwi.streaming.process_group import joined
+from gwi.tables.parquet import parquet_source
 
 NUM_COLUMNS, NUM_INDUCING, GROUP, FILES = 10, 200, 1 << 17, 4
 SET = "generated"
@@ -127,7 +127,7 @@ def predict(folder: Path, model: Path, output: Path) -> dict[str, float]:
 
 def sums(folder: Path) -> dict[str, float]:
     """One pass for the sketch and one for the sums, on all processes: what grows with the rows, and nothing else."""
-    with joined() as ranks:
+    with joined() as group:
         start = time.perf_counter()
         found = stream_task(parquet_source(folder, "y"), torch.Generator().manual_seed(0))
         sketched = time.perf_counter()
@@ -135,9 +135,9 @@ def sums(folder: Path) -> dict[str, float]:
         assert stream is not None
         stream.sums(default_kernel(NUM_COLUMNS).requires_grad_(False), found.task.x[:NUM_INDUCING])
         ended = time.perf_counter()
-        processor = sum(ranks.gathered(time.process_time()))
+        processor = sum(group.gathered(time.process_time))
         found_by_all = {"rows": float(stream.num_rows), "sketch_seconds": sketched - start, "sums_seconds": ended - sketched}
-        return found_by_all | {"all_processor_seconds": processor} if ranks.is_first else {}
+        return found_by_all | {"all_processor_seconds": processor} if group.is_first else {}
 
 
 def measured(arguments: Sequence[str], launcher: Sequence[str] = ()) -> dict[str, float]:

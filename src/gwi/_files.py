@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write all of it or nothing: into a new file beside, which then takes the name."""
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file beside, to write to, which takes the name when nothing went wrong inside; else all stays as it was."""
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; give the name of a file in it, for example {target / 'model.gwi'}.")
@@ -17,10 +21,16 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with beside.open("xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
-    return target
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write all of it or nothing."""
+    with atomic_file(path) as file:
+        file.write(data)
+    return Path(path)

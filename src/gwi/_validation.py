@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from gwi._typing import Array
 
@@ -13,6 +15,13 @@ from gwi._typing import Array
 def as_array(values: Any) -> Any:
     """A tensor as an array; anything else as it is."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def is_source(value: Any) -> bool:
+    """Whether rows come from here some at a time: a path, a dataset, a loader, or a source."""
+    if isinstance(value, str | os.PathLike | DataLoader):
+        return True
+    return hasattr(value, "get_fragments") or (hasattr(value, "group_sizes") and hasattr(value, "read"))
 
 
 def like(values: Array, X: Any) -> Any:

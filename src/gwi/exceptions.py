@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """A mistake of the user's, said in one sentence; the command shows it without a traceback."""
 
 

@@ -15,9 +15,9 @@ import pytest
 import gwi
 from gwi.cli import commands as cli
 from gwi.estimators.table_model import mean_of
-from gwi.tables.encoder import Columns
+from gwi.tables.encoder import Encoder
 from gwi.tables.source import Source, Table, read_table
-from gwi.tables.writer import Writer, excel_safe
+from gwi.tables.writer import Writer, beside, excel_safe
 
 pytestmark = pytest.mark.unchecked
 
@@ -80,10 +80,10 @@ def test_a_round_trip_through_other_processes_is_the_python_interface_to_the_las
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600, env=environment)
 
     train, new = read_table(folder / "train.csv"), read_table(folder / "new.csv")
-    columns = Columns.fit(train, "y", ["class"])
-    X = columns.transform(new)
+    encoder = Encoder.fit(train, "y", ["class"])
+    X = encoder.transform(new)
     model = gwi.GWIRegressor(mean_of("linear", "regression"), random_state=0)
-    model.fit(columns.transform(train), np.array([float(v) for v in train.column("y").to_pylist()]))
+    model.fit(encoder.transform(train), np.array([float(v) for v in train.column("y").to_pylist()]))
     mean, std = model.predict(X, return_std=True)
     expected = np.column_stack([mean, std, model.predict_interval(X), model.ood_score(X)])
     found = read_rows(folder / "out.csv")
@@ -94,7 +94,7 @@ def test_a_round_trip_through_other_processes_is_the_python_interface_to_the_las
     assert 15 <= max(digits) <= 17
 
     stored = gwi.load(folder / "class.gwi")
-    X = Columns.fit(train, "class", ["y"]).transform(new)
+    X = Encoder.fit(train, "class", ["y"]).transform(new)
     found = read_rows(folder / "classes.csv")
     expected = np.column_stack([stored.predict_proba(X), stored.ood_score(X)])
     names = [f"probability_{label}" for label in stored.classes_]
@@ -117,9 +117,9 @@ def test_fast_and_slow_lines_are_the_same_table(tmp_path):
         source = Source(tmp_path / "a.csv", ("text", "whole", "single"))
         for keep in (["text", "whole"], ["text", "whole", "single"]):
             path = tmp_path / f"{kind}{len(keep)}.csv"
-            with Writer(path, [".csv"], False) as writer:
+            with path.open("wb") as file, Writer(file, [".csv"]) as writer:
                 for rows in (np.array([0, 1]), np.array([2, 3])):
-                    writer.write(Table(source, data, np.arange(4))[rows], keep, {"prediction": numbers[rows]})
+                    writer.write(beside(Table(source, data, np.arange(4))[rows], keep, {"prediction": numbers[rows]}))
             found[kind, len(keep)] = read_rows(path)
             assert [row["text"] for row in found[kind, len(keep)]] == text
     for rows in found.values():
@@ -198,7 +198,7 @@ def test_nothing_is_overwritten_and_an_interrupt_leaves_nothing(folder, tmp_path
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gwi.estimators.table_model.predictions", interrupted)
+    monkeypatch.setattr("gwi.estimators.table_model.TableModel.predict", interrupted)
     assert cli.run(["predict", f"{folder}/y.gwi", f"{folder}/new.csv", "-o", str(output), "--force", "-q"]) == 130
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert output.read_text() == "mine"
@@ -208,7 +208,7 @@ def test_a_bug_is_no_mistake_of_the_user(folder, capsys, monkeypatch):
     def broken(*arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gwi.estimators.table_model.load_tool", broken)
+    monkeypatch.setattr("gwi.estimators.table_model.TableModel.load", broken)
     assert cli.run(["info", f"{folder}/y.gwi"]) == 1
     assert "bug in gwi" in capsys.readouterr().err
 

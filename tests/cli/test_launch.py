@@ -1,64 +1,78 @@
-"""`gwi launch` hands its options to torchrun, and sees to it that machines find each other."""
+"""`gwi launch` is torchrun with two settings; a mistake of the user's is said once and not tried again."""
 
 import os
 import shutil
-import sys
 
 import pytest
 from benchmarks.studies import hosts
+from torch.distributed import run
+from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 
-from gwi.cli import launch as launching
-from gwi.cli.launch import torchrun_arguments
+from gwi.cli import commands as cli
+from gwi.cli.launch import MISTAKE, launch
 from gwi.exceptions import UserError
 
-
-def test_the_launcher_passes_options_on_and_says_what_it_needs():
-    found = torchrun_arguments(["--nproc-per-node", "4", "fit", "a.parquet", "-t", "y"])
-    assert found[:2] == ["--nproc-per-node", "4"]
-    assert found[-6:] == ["-m", "gwi", "fit", "a.parquet", "-t", "y"]
-    assert "--standalone" in found
-    two = torchrun_arguments(["--nnodes=2", "--max-restarts=3", "fit"])
-    assert two == ["--nnodes=2", "--max-restarts=3", "-m", "gwi", "fit"]
-    with pytest.raises(UserError, match="gwi launch takes"):
-        torchrun_arguments(["--nproc-per-node", "4"])
+pytestmark = pytest.mark.unchecked
 
 
-@pytest.mark.parametrize("endpoint", [["--rdzv-endpoint", "127.0.0.1:29500"], ["--rdzv_endpoint=127.0.0.1:29500"]])
-def test_the_machine_at_the_endpoint_listens_under_its_address_there(endpoint):
-    found = torchrun_arguments(["--nnodes=2", *endpoint, "fit"])
-    assert {"--local-addr=127.0.0.1", "--rdzv-conf=is_host=1"} <= set(found)
-    own = torchrun_arguments(["--nnodes=2", *endpoint, "--local-addr=here", "--rdzv-conf=timeout=9", "fit"])
-    assert [option for option in own if option.startswith(("--local-addr", "--rdzv-conf"))] == [
-        "--local-addr=here",
-        "--rdzv-conf=timeout=9",
-    ]
+@pytest.fixture
+def torchrun(monkeypatch):
+    """What torchrun is called with; nothing is started."""
+    calls = []
+    for name in ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", MISTAKE):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(run, "main", calls.append)
+    return calls
 
 
-def test_a_machine_knows_its_addresses_from_those_of_others():
-    # A documentation address (RFC 5737) is nobody's, and .invalid no name (RFC 2606).
-    assert launching.is_own("127.0.0.1")
-    assert not launching.is_own("192.0.2.1")
-    assert launching.own_address("127.0.0.1") == "127.0.0.1"
-    assert launching.own_address("nowhere.invalid") is None
-    assert launching.interface_of("192.0.2.1") is None
-    if sys.platform.startswith("linux"):
-        assert launching.interface_of("127.0.0.1") == "lo"
-    assert launching.meeting_host(["--nnodes", "2", "--master-addr", "first"]) == "first"
-    assert launching.meeting_host(["--nproc-per-node", "2"]) == ""
+def test_options_go_to_torchrun_behind_our_settings(torchrun):
+    launch(["--nproc-per-node", "4", "fit", "a.parquet", "-t", "y"])
+    launch(["--nnodes=2", "--max-restarts=3", "fit"])
+    command = ["-m", "gwi", "fit", "a.parquet", "-t", "y"]
+    assert torchrun[0] == ["--max-restarts=100", "--standalone", "--nproc-per-node", "4", *command]
+    # The last one counts.
+    assert torchrun[1] == ["--max-restarts=100", "--nnodes=2", "--max-restarts=3", "-m", "gwi", "fit"]
+    assert os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert run.get_args_parser().parse_args([*torchrun[1]]).max_restarts == 3
 
 
-def test_machines_that_do_not_meet_are_told_what_to_do(monkeypatch):
-    from torch.distributed import run
-    from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
+def test_a_launch_without_a_command_and_machines_that_do_not_meet_are_one_sentence(torchrun, monkeypatch, capsys):
+    assert cli.run(["launch", "--nproc-per-node", "4"]) == 2
+    assert "gwi: gwi launch takes options of torchrun" in capsys.readouterr().err
 
     def fail(arguments):
         raise RendezvousConnectionError("The connection to the C10d store has failed.")
 
     monkeypatch.setattr(run, "main", fail)
-    for name in ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", launching.MISTAKE):
-        monkeypatch.setenv(name, "")
-    with pytest.raises(UserError, match=r"did not meet at 127\.0\.0\.1: The connection .* Start the same command on all of them"):
-        launching.launch(["--nnodes=2", "--rdzv-endpoint=127.0.0.1:29500", "fit"])
+    with pytest.raises(UserError, match=r"did not meet: The connection .* Start the same command on all of them"):
+        launch(["--nnodes=2", "--rdzv-endpoint=127.0.0.1:29500", "fit"])
+
+
+def test_a_mistake_is_said_by_the_launcher_and_not_tried_again(torchrun, monkeypatch, capsys):
+    codes, wrong = [], ["fit", "none.csv", "-t", "y", "-o", "m.gwi"]
+
+    def work(arguments):
+        """Two processes that meet the same mistake, and one that is started again after it."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TORCHELASTIC_RUN_ID", "1")
+            codes.extend(cli.run([*words]) for words in (wrong, wrong, ["fit"]))
+
+    monkeypatch.setattr(run, "main", work)
+    assert cli.run(["launch", "fit"]) == 2
+    assert codes == [0, 0, 0]
+    assert capsys.readouterr().err == "gwi: none.csv cannot be read: No such file or directory.\n"
+
+
+def test_a_process_of_a_launch_that_fails_says_so(monkeypatch, tmp_path, capsys):
+    def fail(*given, **named):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv(MISTAKE, f"{tmp_path}/mistake")
+    monkeypatch.setattr(cli, "app", fail)
+    assert cli.run(["fit"]) == 1
+    assert "this is a bug in gwi" in capsys.readouterr().err
+    assert not (tmp_path / "mistake").exists()
 
 
 @pytest.mark.slow

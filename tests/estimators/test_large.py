@@ -14,18 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi.cli import commands as cli
-from gwi.cli import launch as launching
 from gwi.cli.console import noted_warnings
-from gwi.estimators import large as stream_tool
-from gwi.estimators.large import as_parquet, fit_large, is_large, sampled_table, table_source
-from gwi.estimators.table_model import Choices, load_tool, target_of
+from gwi.estimators import large, table_model
+from gwi.estimators.large import as_parquet, fit_large, sampled_table, table_source
+from gwi.estimators.table_model import Choices, TableModel, is_large, target_of
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting import stream_rows as stream_tasks
 from gwi.streaming import checkpoints
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import fingerprint_of
-from gwi.streaming.summary import priorities
-from gwi.tables.encoder import Columns
+from gwi.streaming.sample import priorities
+from gwi.tables.encoder import Encoder
 from gwi.tables.source import open_table, read_table
 
 pytestmark = pytest.mark.unchecked
@@ -55,14 +54,14 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def streaming(monkeypatch):
     monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 0)
-    monkeypatch.setattr(stream_tool, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(table_model, "FEW_NUMBERS", 0)
 
 
 def test_a_sample_of_a_table_holds_its_rows_under_their_numbers(folder):
     found = sampled_table(open_table(folder / "parts"), 0, count=100)
     assert len(found) == 100
-    assert (np.diff(found.rows) > 0).all()
-    np.testing.assert_array_equal(found.column("id").to_numpy(), found.rows)
+    assert (np.diff(found.number) > 0).all()
+    np.testing.assert_array_equal(found.column("id").to_numpy(), found.number)
 
 
 def test_a_large_table_is_encoded_fitted_scored_and_predicted(folder, streaming, capsys):
@@ -93,21 +92,21 @@ def test_a_large_table_is_encoded_fitted_scored_and_predicted(folder, streaming,
 
 
 def test_classes_of_a_large_table(folder, streaming):
-    tool = fit_large(open_table(folder / "one.parquet"), "kind", "auto", ["y"], Choices(mean="linear"), 0.1)
-    assert tool.task == "classification"
-    assert tool.estimator.classes_.tolist() == ["high", "low"]
-    assert tool.scores["accuracy"] > 0.75
+    model = fit_large(open_table(folder / "one.parquet"), "kind", "auto", ["y"], Choices(mean="linear"), 0.1)
+    assert model.task == "classification"
+    assert model.estimator.classes_.tolist() == ["high", "low"]
+    assert model.scores["accuracy"] > 0.75
 
 
 def test_a_checkpoint_is_of_one_target_one_encoding_and_one_share(folder):
     source = open_table(folder / "one.parquet")
     sample = sampled_table(source, 0, count=200)
-    price, other = (Columns.fit(sample, "y", drop) for drop in ([], ["town"]))
-    rent = Columns.fit(sample, "x", ["y"])
+    price, other = (Encoder.fit(sample, "y", drop) for drop in ([], ["town"]))
+    rent = Encoder.fit(sample, "x", ["y"])
     choices = [(price, 0, 0.1), (other, 0, 0.1), (rent, 0, 0.1), (price, 1, 0.1), (price, 0, 0.2)]
-    found = [fingerprint_of(table_source(source, c, "regression", seed, share, "fit")) for c, seed, share in choices]
+    found = [fingerprint_of(table_source(source, c, "regression", seed, share)) for c, seed, share in choices]
     assert len(set(found)) == len(choices)
-    assert fingerprint_of(table_source(source, price, "regression", 0, 0.1, "fit")) == found[0]
+    assert fingerprint_of(table_source(source, price, "regression", 0, 0.1)) == found[0]
 
 
 def test_a_label_has_one_name_in_all_chunks(tmp_path, streaming, capsys):
@@ -117,7 +116,7 @@ def test_a_label_has_one_name_in_all_chunks(tmp_path, streaming, capsys):
     pq.write_table(pa.table({"x": x[0], "z": x[1], "k": codes}), path, row_group_size=200)
     common = ["--mean", "linear", "--quiet", "--holdout", "0", "--task", "classification"]
     assert cli.run(["fit", f"{path}", "-t", "k", "-o", f"{model}", *common]) == 0
-    assert load_tool(model).estimator.classes_.tolist() == ["001", "002", "V10"]
+    assert TableModel.load(model).estimator.classes_.tolist() == ["001", "002", "V10"]
     capsys.readouterr()
     # The first chunks hold numbers alone.
     assert cli.run(["evaluate", f"{model}", f"{path}", "--chunk-size", "100", "--json", "--quiet"]) == 0
@@ -133,10 +132,10 @@ def test_labels_are_numbers_or_text_as_was_decided(tmp_path):
     first = some[np.array([0, 1])]
     assert target_of(first, "k", "classification")[1].tolist() == ["1", "1"]
     assert target_of(first, "k", "classification", False)[1].tolist() == ["01", "1.0"]
-    columns = Columns.fit(some, "k")
-    assert Columns.from_json(columns.to_json()) == columns
+    columns = Encoder.fit(some, "k")
+    assert Encoder.from_json(columns.to_json()) == columns
     decided = replace(columns, number_labels=False)
-    assert Columns.from_json(decided.to_json()) == decided
+    assert Encoder.from_json(decided.to_json()) == decided
     assert "number_labels" not in columns.to_json()
 
 
@@ -160,7 +159,7 @@ def test_a_fit_is_kept_before_it_is_scored(folder, streaming, monkeypatch):
     def fail(*given):
         raise UserError("no scores today")
 
-    monkeypatch.setattr(stream_tool, "all_scores", fail)
+    monkeypatch.setattr(TableModel, "evaluate", fail)
     source, choices = open_table(folder / "one.parquet"), Choices(mean="linear")
     with pytest.raises(UserError, match="no scores today"):
         fit_large(source, "y", "regression", ["kind"], choices, 0.1, on_fitted=kept.append)
@@ -170,7 +169,7 @@ def test_a_fit_is_kept_before_it_is_scored(folder, streaming, monkeypatch):
 def test_large_text_is_converted_once(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;x\n2,5;y\n")
-    monkeypatch.setattr(stream_tool, "FEW_BYTES", 0)
+    monkeypatch.setattr(table_model, "FEW_BYTES", 0)
     source = open_table(path)
     assert is_large(source)
     converted, said = as_parquet(source)
@@ -192,7 +191,7 @@ def test_one_process_decides_whether_to_convert(tmp_path, monkeypatch):
         assert not function()
         return True
 
-    monkeypatch.setattr(stream_tool.ProcessGroup, "from_first", from_first)
+    monkeypatch.setattr(large.ProcessGroup, "from_first", from_first)
     assert "was converted to" in as_parquet(open_table(path))[1]
     assert len(asked) == 1
 
@@ -200,10 +199,10 @@ def test_one_process_decides_whether_to_convert(tmp_path, monkeypatch):
 def test_packed_text_is_as_large_as_what_it_unpacks_to(tmp_path, monkeypatch):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n" + b"1.5,2.5\n" * 20_000))
-    monkeypatch.setattr(stream_tool, "FEW_BYTES", 100_000)
+    monkeypatch.setattr(table_model, "FEW_BYTES", 100_000)
     assert path.stat().st_size < 1000
     assert is_large(open_table(path))
-    monkeypatch.setattr(stream_tool, "FEW_BYTES", 200_000)
+    monkeypatch.setattr(table_model, "FEW_BYTES", 200_000)
     assert not is_large(open_table(path))
 
 
@@ -239,41 +238,8 @@ def test_a_file_that_is_damaged_in_its_middle_is_a_mistake_of_the_user(tmp_path)
     content = bytearray(path.read_bytes())
     content[4:200] = b"x" * 196
     path.write_bytes(content)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is a damaged Parquet file"):
         sampled_table(open_table(path), 0)
-
-
-@pytest.fixture
-def launched(tmp_path, monkeypatch):
-    """As a process of a launch; the file that says there was a mistake."""
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    monkeypatch.setenv(launching.MISTAKE, f"{tmp_path}/mistake")
-    return tmp_path / "mistake"
-
-
-@pytest.mark.parametrize("arguments", [["fit", "--no-such-option"], ["fit", "none.csv", "-t", "y", "-o", "m.gwi"]])
-def test_a_mistake_is_said_by_one_process_of_a_launch_and_not_tried_again(launched, arguments, capsys):
-    assert cli.run(arguments) == 0
-    assert launched.exists()
-    assert "gwi: " in capsys.readouterr().err
-    # The same mistake, found a moment later by another process.
-    for found in (UserError("wrong"), RuntimeError("Connection closed by peer")):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cli, "is_given_up", lambda wait=0.0: wait > 0)
-            patch.setattr(cli, "app", lambda *given, error=found, **named: raised(error))
-            assert cli.run(arguments) == 0
-        assert capsys.readouterr().err == ""
-
-
-def raised(error):
-    raise error
-
-
-def test_a_process_of_a_launch_that_fails_alone_says_so(launched, monkeypatch, capsys):
-    monkeypatch.setattr(cli, "PARTNER_TIME", 0.0)
-    monkeypatch.setattr(cli, "app", lambda *given, **named: raised(RuntimeError("a bug")))
-    assert cli.run(["fit"]) == 1
-    assert "this is a bug in gwi" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_cannot_be_written_is_said_at_once(tmp_path, monkeypatch, capsys):
@@ -301,4 +267,19 @@ def test_two_launched_processes_write_one_model(folder):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Regression of 'y'") == 1
-    assert load_tool(folder / "two.gwi").estimator.summary_.num_rows > 1000
+    assert TableModel.load(folder / "two.gwi").estimator.summary_.num_rows > 1000
+
+
+@pytest.mark.slow
+def test_a_cell_that_one_of_two_launched_processes_cannot_read_is_said_once(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    cells = [str(i) for i in range(50_000)]
+    cells[40_000] = "many"
+    columns = {"a": np.random.default_rng(0).normal(size=len(cells)), "y": cells}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=25_000)
+    command = [sys.executable, "-m", "gwi", "launch", "--nproc-per-node", "2", "fit", f"{tmp_path}/rows.parquet"]
+    options = ["-t", "y", "--task", "regression", "--mean", "linear", "--holdout", "0", "-o", f"{tmp_path}/m.gwi"]
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("row 40001, column 'y': 'many' is no number") == 1
+    assert not (tmp_path / "m.gwi").exists()

@@ -13,7 +13,7 @@ from matplotlib import style
 
 from gwi._progress import silent
 from gwi.cli import commands as cli
-from gwi.estimators.table_model import load_tool
+from gwi.estimators.table_model import TableModel
 from gwi.plots.numbers import percent, shown
 from gwi.plots.style import DATA
 from gwi.report.classification import class_checks
@@ -76,7 +76,7 @@ def test_the_page_stands_alone_and_text_of_the_table_is_escaped(folder, model):
 
 
 def test_scores_and_rows_are_those_of_the_file(folder):
-    tool = load_tool(folder / "y.gwi")
+    tool = TableModel.load(folder / "y.gwi")
     found = examine(tool, open_table(folder / "test.csv"), 20_000, silent)
     text = page(folder, "y")
     assert shown(found.scores["rmse"]) in text
@@ -110,11 +110,11 @@ def test_a_sample_of_a_larger_file_is_uniform_and_said(folder):
     for chunk in (7, 20, 80):
         table, total = sampled(source, 20, chunk, silent)
         assert (len(table), total) == (20, 80)
-        assert (np.diff(table.rows) > 0).all()
-        counts[table.rows] += 1
+        assert (np.diff(table.number) > 0).all()
+        counts[table.number] += 1
     assert counts[40:].sum() > 10
     whole, _ = sampled(source, 80, 7, silent)
-    assert whole.rows.tolist() == list(range(80))
+    assert whole.number.tolist() == list(range(80))
     assert "20 of them, drawn at random" in page(folder, "y", "test.csv", "--max-rows", "20")
 
 
@@ -127,7 +127,7 @@ def test_parquet_and_rows_without_a_target_and_one_row(folder, tmp_path):
 
 
 def test_the_kernel_listens_to_the_column_that_matters(folder):
-    heard = heard_columns(load_tool(folder / "y.gwi"))
+    heard = heard_columns(TableModel.load(folder / "y.gwi"))
     assert {item.name for item in heard} == {HOSTILE, "town"}
     assert sum(item.share for item in heard) == pytest.approx(1)
     assert heard[0].share >= heard[1].share

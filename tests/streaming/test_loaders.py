@@ -8,11 +8,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
+from gwi._validation import is_source
 from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import loaders as sources
-from gwi.streaming.loaders import ArraySource, Chunk, as_source, in_order, is_source, parquet_source, shares_of, shuffled
+from gwi.streaming.loaders import ArraySource, as_source, in_order, shares_of, shuffled
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.summary import Moments, Sample, priorities, sketch
+from gwi.streaming.sample import Sample, priorities
+from gwi.streaming.summary import Moments, sketch
+from gwi.tables.parquet import parquet_source
+from gwi.tables.rows import Chunk
 
 
 def rows(count=1000, seed=0):
@@ -132,7 +136,7 @@ def test_merged_moments_are_numpys():
 def test_the_sample_depends_on_seed_and_row_numbers_alone(made, kind):
     found = sketch(made[kind], 3, num_sampled=60, num_judges=40)
     lowest = np.argsort(priorities(np.arange(1000), 3))
-    np.testing.assert_array_equal(found.sample.rows.number, lowest[:100])
+    np.testing.assert_array_equal(found.sample.number, lowest[:100])
     np.testing.assert_array_equal(found.judges.number, lowest[:40])
     np.testing.assert_array_equal(np.flatnonzero(found.is_judge(np.arange(1000))), np.sort(lowest[:40]))
     np.testing.assert_array_equal(found.learning.x, rows()[0][lowest[40:100]])
@@ -140,11 +144,23 @@ def test_the_sample_depends_on_seed_and_row_numbers_alone(made, kind):
 
 def test_samples_of_parts_merge_to_the_sample_of_the_whole():
     x, y = rows()
-    whole = Sample.of(Chunk(x, y, np.arange(1000)), 5, 50)
-    parts = [Sample.of(Chunk(x[part], y[part], part), 5, 50) for part in np.array_split(np.arange(1000), 7)]
-    merged = parts[0].merged(parts[1:])
-    np.testing.assert_array_equal(merged.rows.number, whole.rows.number)
-    np.testing.assert_array_equal(merged.priority, whole.priority)
+    lowest = np.argsort(priorities(np.arange(1000), 5))[:50]
+    merged = Sample(50, 5)
+    for part in np.array_split(np.arange(1000), 7):
+        own = Sample(50, 5)
+        own.add(Chunk(x[part], y[part], part))
+        merged.add(own.rows())
+    np.testing.assert_array_equal(merged.rows().number, lowest)
+    np.testing.assert_array_equal(merged.in_order().x, x[np.sort(lowest)])
+
+
+def test_a_sample_holds_little_more_than_it_needs():
+    sample = Sample(100, 0)
+    for part in np.array_split(np.arange(100_000), 1000):
+        sample.add(Chunk(np.zeros((len(part), 1)), part, part))
+        assert sum(map(len, sample._parts)) <= 100 + 1000 + 100
+    assert sample.num_seen == 100_000
+    np.testing.assert_array_equal(sample.rows().y, np.argsort(priorities(np.arange(100_000), 0))[:100])
 
 
 def test_every_row_is_as_likely_to_be_sampled():
@@ -176,7 +192,7 @@ def test_labels_are_counted(tmp_path):
     pq.write_table(pa.table({"a": np.arange(10.0), "c": ["b", "a"] * 5}), tmp_path / "c.parquet", row_group_size=3)
     found = sketch(as_source(tmp_path / "c.parquet", "c", labels=True), 0, labels=True)
     assert found.labels == {"a": 5, "b": 5}
-    assert sorted(found.sample.rows.y.tolist()) == ["a"] * 5 + ["b"] * 5
+    assert sorted(found.sample.y.tolist()) == ["a"] * 5 + ["b"] * 5
 
 
 def test_labels_are_there_and_plain(tmp_path):
@@ -246,7 +262,7 @@ def test_what_is_no_source_is_said_in_one_sentence(tmp_path):
     with pytest.raises(ValueError, match="Row 2, column 'a' is missing"):
         sketch(parquet_source(tmp_path / "n.parquet", "y"), 0)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(ValueError, match="cannot be read as Parquet"):
+    with pytest.raises(ValueError, match="is a damaged Parquet file"):
         parquet_source(tmp_path / "bad.parquet", "y")
 
 
@@ -254,5 +270,5 @@ def test_a_process_alone_is_its_whole_group():
     processes = ProcessGroup.current()
     (total,) = processes.total([torch.arange(3)])
     assert total.tolist() == [0, 1, 2]
-    assert processes.gathered(1) == [1]
+    assert processes.gathered(lambda: 1) == [1]
     assert processes.from_first(lambda: 5) == 5

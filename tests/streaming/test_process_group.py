@@ -149,16 +149,26 @@ def test_a_whole_fit_on_three_processes_ends_with_one_model(mean):
         np.testing.assert_allclose(found[0][0][1], std, rtol=1e-6)
 
 
-def test_an_error_of_the_first_process_is_an_error_of_all():
-    with pytest.raises(RuntimeError, match="no luck"):
-        together(unlucky, 2)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_process_is_an_error_of_all(rank):
+    with pytest.raises(RuntimeError, match="no luck on 0: no luck, on 1: no luck"):
+        together(unlucky, 2, rank)
 
 
-def unlucky():
+def unlucky(rank):
+    """What two processes hear when one of them fails."""
+    processes = ProcessGroup.current()
+
     def fail():
-        raise RuntimeError("no luck")
+        if processes.rank == rank:
+            raise RuntimeError("no luck")
 
-    return ProcessGroup.current().from_first(fail)
+    said = ""
+    try:
+        processes.from_first(fail) if rank == 0 else processes.gathered(fail)
+    except RuntimeError as error:
+        said = str(error)
+    raise RuntimeError("no luck " + ", ".join(f"on {i}: {part}" for i, part in enumerate(processes.gathered(lambda: said))))
 
 
 def trained(folder, interval, pause=0.0):
@@ -167,7 +177,7 @@ def trained(folder, interval, pause=0.0):
         source(), torch.Generator().manual_seed(0), shares=SHARES[dist.get_world_size() if dist.is_initialized() else 1]
     )
     stream = found.task.stream
-    object.__setattr__(stream, "checkpoints", Checkpoints.of(folder, "fit", interval))
+    object.__setattr__(stream, "snapshots", Checkpoints.of(folder, "fit", interval))
     network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
     with torch.no_grad():
         for i, parameter in enumerate(network.parameters()):

@@ -1,4 +1,4 @@
-"""Columns become numbers the same way at every later table; what is not clear is refused with its place."""
+"""Encoder become numbers the same way at every later table; what is not clear is refused with its place."""
 
 import datetime
 import json
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi.exceptions import UserError
-from gwi.tables.encoder import Columns
+from gwi.tables.encoder import Encoder
 from gwi.tables.source import read_table
 
 
@@ -26,23 +26,23 @@ def column_of(folder, cells, name="data.csv", delimiter=","):
 def test_numbers_stay_to_the_last_bit(tmp_path):
     values = np.random.default_rng(0).normal(size=20) * 10.0 ** np.arange(-10, 10)
     table = column_of(tmp_path, [repr(float(v)) for v in values])
-    assert (Columns.fit(table, "y").transform(table)[:, 0] == values).all()
+    assert (Encoder.fit(table, "y").transform(table)[:, 0] == values).all()
 
 
 def test_decimal_commas_are_numbers(tmp_path):
     table = column_of(tmp_path, ["1,5", "-2,25", "3"], delimiter=";")
-    assert Columns.fit(table, "y").transform(table)[:, 0].tolist() == [1.5, -2.25, 3.0]
+    assert Encoder.fit(table, "y").transform(table)[:, 0].tolist() == [1.5, -2.25, 3.0]
 
 
 def test_text_is_one_column_a_value_and_an_unknown_value_is_none_of_them(tmp_path):
-    columns = Columns.fit(column_of(tmp_path, ["red", "blue", "red", "blue"]), "y")
+    columns = Encoder.fit(column_of(tmp_path, ["red", "blue", "red", "blue"]), "y")
     assert columns.features == ("a = blue", "a = red")
     new = column_of(tmp_path, ["red", "green"], "new.csv")
     assert columns.transform(new).tolist() == [[0.0, 1.0], [0.0, 0.0]]
 
 
 def test_text_with_many_values_is_its_share(tmp_path):
-    columns = Columns.fit(column_of(tmp_path, [f"v{i % 30}" for i in range(89)] + ["v0"] * 10), "y")
+    columns = Encoder.fit(column_of(tmp_path, [f"v{i % 30}" for i in range(89)] + ["v0"] * 10), "y")
     assert columns.columns[0].kind == "frequency"
     new = column_of(tmp_path, ["v0", "v1", "other"], "new.csv")
     assert columns.transform(new)[:, 0].tolist() == [13 / 99, 3 / 99, 0.0]
@@ -50,32 +50,32 @@ def test_text_with_many_values_is_its_share(tmp_path):
 
 def test_missing_cells_are_the_median_and_are_marked(tmp_path):
     table = column_of(tmp_path, ["1", "NA", "3", "", "8", "?"])
-    columns = Columns.fit(table, "y")
+    columns = Encoder.fit(table, "y")
     assert columns.features == ("a", "a is missing")
     assert columns.transform(table).tolist() == [[1, 0], [3, 1], [3, 0], [3, 1], [8, 0], [3, 1]]
 
 
 def test_a_cell_missing_only_later_is_the_median(tmp_path):
-    columns = Columns.fit(column_of(tmp_path, ["1", "4", "9"]), "y")
+    columns = Encoder.fit(column_of(tmp_path, ["1", "4", "9"]), "y")
     assert columns.transform(column_of(tmp_path, ["", "5"], "new.csv")).tolist() == [[4.0], [5.0]]
 
 
 def test_dates_are_their_parts_that_vary(tmp_path):
     table = column_of(tmp_path, ["2024-01-31", "2024-02-01", "2024-02-02"])
-    columns = Columns.fit(table, "y")
+    columns = Encoder.fit(table, "y")
     assert columns.features == tuple(f"{p} of a" for p in ("month", "day", "weekday", "seconds since 1970"))
     assert columns.transform(table)[0].tolist() == [1, 31, 2, datetime.datetime(2024, 1, 31, tzinfo=datetime.UTC).timestamp()]
 
 
 def test_moments_with_zones_are_compared_in_universal_time(tmp_path):
     table = column_of(tmp_path, ["2024-01-01T00:30:00+02:00", "2023-12-31T22:30:00Z", "2024-01-01T03:00:00Z"])
-    seconds = Columns.fit(table, "y").transform(table)[:, -1]
+    seconds = Encoder.fit(table, "y").transform(table)[:, -1]
     assert seconds[0] == seconds[1] == seconds[2] - 4.5 * 3600
 
 
 def test_useless_columns_are_dropped_with_a_reason(tmp_path):
     lines = [f"{i + 1},n{i},7,,{i * i % 5},{i}" for i in range(12)]
-    columns = Columns.fit(table_of(tmp_path, "\n".join(["row,name,one,none,x,y", *lines])), "y")
+    columns = Encoder.fit(table_of(tmp_path, "\n".join(["row,name,one,none,x,y", *lines])), "y")
     assert [column.name for column in columns.columns] == ["x"]
     reasons = dict(columns.dropped)
     for name, word in (("row", "counts"), ("name", "differs"), ("one", "same value"), ("none", "no values")):
@@ -103,19 +103,19 @@ REFUSED = {
 def test_what_is_not_clear_is_refused_with_its_place(tmp_path, cells, said):
     table = column_of(tmp_path, cells)
     with pytest.raises(UserError) as caught:
-        Columns.fit(table, "y")
+        Encoder.fit(table, "y")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_later_tables_are_checked_by_name_and_cell(tmp_path):
-    columns = Columns.fit(column_of(tmp_path, ["1", "2", "4"]), "y")
+    columns = Encoder.fit(column_of(tmp_path, ["1", "2", "4"]), "y")
     with pytest.raises(UserError, match=r"lacks 1 of the 1 columns of the model: 'a'"):
         columns.transform(table_of(tmp_path, "b,y\n1,2\n", "new.csv"))
     with pytest.raises(UserError, match=r"line 3, column 'a': 'x' is no number"):
         columns.transform(column_of(tmp_path, ["1", "x"], "new.csv"))
     with pytest.raises(UserError, match=r"has no column 'z'; it has 'a', 'y'"):
-        Columns.fit(column_of(tmp_path, ["1", "2"]), "z")
+        Encoder.fit(column_of(tmp_path, ["1", "2"]), "z")
 
 
 def test_parquet_types_give_the_numbers_of_the_text(tmp_path):
@@ -127,8 +127,8 @@ def test_parquet_types_give_the_numbers_of_the_text(tmp_path):
     text = "day,flag,number,town,y\n2024-01-01,true,1.5,Ulm,1\n2024-01-02,false,,Bonn,2\n"
     text += "2024-01-03,true,NaN,Ulm,3\n2024-01-04,,4,Bonn,4\n"
     same, table = table_of(tmp_path, text), read_table(path)
-    columns = Columns.fit(table, "y")
-    assert columns == Columns.fit(same, "y")
+    columns = Encoder.fit(table, "y")
+    assert columns == Encoder.fit(same, "y")
     assert (columns.transform(table) == columns.transform(same)).all()
 
 
@@ -136,13 +136,13 @@ def test_lists_in_parquet_are_refused(tmp_path):
     path = tmp_path / "data.parquet"
     pq.write_table(pa.table({"a": [[1], [2]], "y": [1, 2]}), path)
     with pytest.raises(UserError, match="column 'a' holds list"):
-        Columns.fit(read_table(path), "y")
+        Encoder.fit(read_table(path), "y")
 
 
 def test_columns_survive_json(tmp_path):
     lines = [f"{i % 5},{'ab'[i % 2]},2024-01-{i + 1:02},{i}" for i in range(12)]
-    columns = Columns.fit(table_of(tmp_path, "\n".join(["x,t,d,y", *lines])), "y")
-    assert Columns.from_json(json.loads(json.dumps(columns.to_json()))) == columns
+    columns = Encoder.fit(table_of(tmp_path, "\n".join(["x,t,d,y", *lines])), "y")
+    assert Encoder.from_json(json.loads(json.dumps(columns.to_json()))) == columns
 
 
 EMPTY = {"target": "y", "columns": [], "dropped": []}
@@ -151,4 +151,4 @@ EMPTY = {"target": "y", "columns": [], "dropped": []}
 @pytest.mark.parametrize("node", [None, {}, EMPTY, EMPTY | {"columns": [{}]}])
 def test_other_json_is_refused(node):
     with pytest.raises(ValueError, match="description of the columns"):
-        Columns.from_json(node)
+        Encoder.from_json(node)

@@ -101,7 +101,7 @@ def test_parts_are_the_whole(tmp_path, kind):
         pq.write_table(pa.table({"a": list(range(25)), "y": list(range(25))}), path)
     parts = list(read_parts(open_table(path), 10))
     assert [len(table) for table, _ in parts] == [10, 10, 5]
-    assert np.concatenate([table.rows for table, _ in parts]).tolist() == list(range(25))
+    assert np.concatenate([table.number for table, _ in parts]).tolist() == list(range(25))
     assert [int(v) for table, _ in parts for v in table.column("a").to_pylist()] == list(range(25))
     where = "line 22" if kind == "csv" else "row 21"
     assert parts[2][0].place(0, "a") == f"{path}, {where}, column 'a'"

@@ -5,12 +5,11 @@ Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a f
 
 from __future__ import annotations
 
-import io
 import os
-import secrets
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -22,6 +21,7 @@ from gwi.cli.console import (
     Force,
     Json,
     ModelFile,
+    OutputStream,
     Quiet,
     check_max_time,
     check_output,
@@ -35,7 +35,7 @@ from gwi.cli.console import (
     print_json,
     show,
 )
-from gwi.cli.launch import PARTNER_TIME, is_given_up, is_launched
+from gwi.cli.launch import MISTAKE
 from gwi.exceptions import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -48,7 +48,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit code. A user's mistake is one sentence on the error stream."""
-    if is_launched() and is_given_up():
+    if os.path.exists(os.environ.get(MISTAKE, "")):
+        # Started again because another process ended after a mistake of the user's.
         return 0
     try:
         result = app(list(arguments), prog_name="gwi", standalone_mode=False)
@@ -66,9 +67,6 @@ def run(arguments: Sequence[str]) -> int:
         # What typer raises for wrong arguments; the class has moved between its versions.
         if hasattr(error, "format_message"):
             return mistaken(error.format_message())
-        # A partner that found a mistake leaves the group first, which ends the others, and then says so.
-        if is_launched() and is_given_up(wait=PARTNER_TIME):
-            return 0
         traceback.print_exc()
         return failed("this is a bug in gwi; please report the lines above.", 1)
     return result if isinstance(result, int) else 0
@@ -116,29 +114,17 @@ def fit(
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
-    from gwi.estimators.large import is_large
-    from gwi.estimators.table_model import (
-        FEWEST_ROWS,
-        Choices,
-        TaskName,
-        all_scores,
-        fit_tool,
-        guess_task,
-        judge,
-        split,
-        target_of,
-    )
-    from gwi.streaming.process_group import joined
+    from gwi.estimators.table_model import FEWEST_ROWS, Choices, TableModel, TaskName, guess_task, is_large, split, target_of
     from gwi.tables.source import open_table, read_table
 
-    leave_out = names(drop)
-    with joined() as processes, on_cluster(cluster):
-        source = open_table(data)
-        if is_large(source):
-            choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet and processes.is_first, jobs)
+    leave_out, source = names(drop), open_table(data)
+    choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet, jobs)
+    # With other processes a table of any size is read by all of them.
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_large(source):
+        with on_cluster(cluster):
             _fit_large(source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, output, as_json)
-            return
-    everything = read_table(data)
+        return
+    everything = read_table(source)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     if len(table) < len(everything):
@@ -147,18 +133,16 @@ def fit(
         note("--max-time is for regression; it is not used.", quiet)
     training, held = split(y, holdout, chosen, seed)
     is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
-    num_fits = 2 if is_scored and refit else 1
-    choices = Choices(
-        mean, cast(Literal["paper"] | None, preset), None if max_time is None else max_time / num_fits, seed, not quiet, jobs
-    )
+    if max_time is not None and is_scored and refit:
+        choices = replace(choices, max_time=max_time / 2)
     scores: dict[str, float] = {}
     with noted_warnings(quiet), on_cluster(cluster):
         if is_scored:
-            tool = fit_tool(table[training], y[training], target, chosen, leave_out, choices)
-            scores = all_scores(tool, [judge(tool, table[held])])
+            model = TableModel.fit(table[training], y[training], target, chosen, leave_out, choices)
+            scores = model.evaluate([table[held]])
         if not is_scored or refit:
-            tool = fit_tool(table, y, target, chosen, leave_out, choices)
-    _keep(replace(tool, scores=scores), len(table), output, as_json, quiet)
+            model = TableModel.fit(table, y, target, chosen, leave_out, choices)
+    _keep(replace(model, scores=scores), len(table), output, as_json, quiet)
 
 
 def _fit_large(
@@ -173,36 +157,36 @@ def _fit_large(
     as_json: bool,
 ) -> None:
     """Fit a table that is read some rows at a time, alone or with other processes; the first writes and prints."""
-    import contextlib
-
     from gwi.estimators.large import as_parquet, fit_large
-    from gwi.streaming.process_group import ProcessGroup
+    from gwi.streaming.process_group import joined
 
-    quiet, is_first = not choices.verbose, ProcessGroup.current().is_first
-    source, said = as_parquet(source)
-    if said:
-        note(said, quiet)
-    with noted_warnings(quiet), contextlib.redirect_stdout(io.StringIO()):
-        tool = fit_large(source, target, task, drop, choices, holdout, checkpoints, lambda fitted: fitted.save(output))
-    if is_first:
-        _keep(tool, tool.estimator.summary_.num_rows, output, as_json, quiet)
+    with joined() as processes:
+        choices = replace(choices, verbose=choices.verbose and processes.is_first)
+        quiet = not choices.verbose
+        source, said = as_parquet(source)
+        if said:
+            note(said, quiet)
+        with noted_warnings(quiet):
+            model = fit_large(source, target, task, drop, choices, holdout, checkpoints, lambda fitted: fitted.save(output))
+        if processes.is_first:
+            _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
 
 
-def _keep(tool: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -> None:
+def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -> None:
     """Write a fitted model and say what it is, what it chose and how it did."""
-    tool = replace(tool, scores={name: value for name, value in tool.scores.items() if value - value == 0})
-    for name, reason in tool.columns.dropped:
+    model = replace(model, scores={name: value for name, value in model.scores.items() if value - value == 0})
+    for name, reason in model.encoder.dropped:
         note(f"column {name!r} is not used: it {reason}.", quiet)
-    tool.save(output)
+    model.save(output)
     if as_json:
-        print_json(_description(tool, output))
+        print_json(_description(model, output))
         return
-    if tool.scores:
-        show(f"Scores on {tool.scores['rows']:.0f} rows held out", tool.scores)
-    num_columns = len(tool.columns.columns)
-    print(f"{tool.task.capitalize()} of {tool.columns.target!r} from {num_columns} columns, {num_rows} rows: {output}")
+    if model.scores:
+        show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
+    num_columns = len(model.encoder.columns)
+    print(f"{model.task.capitalize()} of {model.encoder.target!r} from {num_columns} columns, {num_rows} rows: {output}")
     if not quiet:
-        print(tool.estimator.summary_)
+        print(model.estimator.summary_)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -213,8 +197,7 @@ def launch(context: typer.Context) -> None:
     """
     from gwi.cli.launch import launch as start
 
-    if code := start(context.args):
-        raise typer.Exit(code)
+    start(context.args)
 
 
 @app.command()
@@ -237,28 +220,24 @@ def predict(
     to_stream = str(output) == "-"
     if not to_stream:
         check_output(output, force, model, data)
+    from gwi._files import atomic_file
     from gwi._progress import progress
-    from gwi.estimators.table_model import load_tool, predictions
+    from gwi.estimators.table_model import TableModel
     from gwi.tables.source import open_table, read_parts
-    from gwi.tables.writer import Writer, kept_names
+    from gwi.tables.writer import Writer, beside, kept_names
 
-    tool, source = load_tool(model), open_table(data)
-    used = [column.name for column in tool.columns.columns]
+    fitted, source = TableModel.load(model), open_table(data)
+    used = fitted.encoder.inputs
     kept = kept_names(keep, source.header, used, data)
     known = {*kept, *used}
     extra = [name for name in source.header if name not in known]
     if extra:
         note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
-    beside = output.with_name(f".{output.name}.{secrets.token_hex(8)}")
-    try:
-        with Writer(None if to_stream else beside, output.suffixes, excel_safe) as writer, progress(not quiet) as report:
-            for table, share in read_parts(source, chunk_size):
-                writer.write(table, kept, predictions(tool, table, coverage))
-                report("rows", share)
-        if not to_stream:
-            beside.replace(output)
-    finally:
-        beside.unlink(missing_ok=True)
+    opened: Any = nullcontext(OutputStream()) if to_stream else atomic_file(output)
+    with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
+        for table, share in read_parts(source, chunk_size):
+            writer.write(beside(table, kept, fitted.predict(table, coverage)))
+            report("rows", share)
 
 
 @app.command()
@@ -271,18 +250,18 @@ def evaluate(
 ) -> None:
     """Score a model on a table that has the target."""
     from gwi._progress import progress
-    from gwi.estimators.table_model import all_scores, judge, load_tool
+    from gwi.estimators.table_model import TableModel
     from gwi.tables.source import open_table, read_parts
 
-    tool, source = load_tool(model), open_table(data)
+    fitted, source = TableModel.load(model), open_table(data)
     with progress(not quiet) as report:
 
-        def judged() -> Iterator[Any]:
+        def tables() -> Iterator[Any]:
             for table, share in read_parts(source, chunk_size):
-                yield judge(tool, table)
+                yield table
                 report("rows", share)
 
-        scores = all_scores(tool, judged())
+        scores = fitted.evaluate(tables())
     if as_json:
         print_json(scores)
     else:
@@ -302,18 +281,18 @@ def report(
     check_output(output, force, model, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.estimators.table_model import load_tool
+    from gwi.estimators.table_model import TableModel
     from gwi.report.examination import examine
     from gwi.report.page import report_page
     from gwi.tables.source import open_table
 
-    tool, source = load_tool(model), open_table(data)
+    fitted, source = TableModel.load(model), open_table(data)
     with noted_warnings(quiet), progress(not quiet) as shown:
-        found = examine(tool, source, 20_000, shown, max_rows)
-        write_atomically(output, report_page(found, model.name, data.name).encode())
-    for finding in found.findings:
+        examined = examine(fitted, source, 20_000, shown, max_rows)
+        write_atomically(output, report_page(examined, model.name, data.name).encode())
+    for finding in examined.findings:
         note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
-    print(f"{len(found.table)} of {found.num_rows} rows, {len(found.findings)} findings: {output}")
+    print(f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.findings)} findings: {output}")
 
 
 @app.command()
@@ -350,48 +329,48 @@ def compare(
     table, y = target_of(everything, target, chosen)
     options: dict[str, Any] = {"num_folds": folds, "seed": seed, "gp_rows": gp_rows, "max_time": max_time}
     with noted_warnings(quiet), progress(not quiet) as shown:
-        found = compare_methods(table, y, target, chosen, names(drop), report=shown, **options)
+        comparison = compare_methods(table, y, target, chosen, names(drop), report=shown, **options)
     if output is not None:
-        write_atomically(output, content(found, data.name, output.suffix.lower()))
+        write_atomically(output, content(comparison, data.name, output.suffix.lower()))
     if as_json:
-        print_json(found.to_json())
+        print_json(comparison.to_json())
     else:
-        print_comparison(found)
+        print_comparison(comparison)
 
 
-def _description(tool: Any, path: Path) -> dict[str, Any]:
-    columns = tool.columns
-    found = {
+def _description(model: Any, path: Path) -> dict[str, Any]:
+    encoder = model.encoder
+    description = {
         "file": str(path),
-        "task": tool.task,
-        "target": columns.target,
-        "rows": tool.estimator.summary_.num_rows,
-        "columns": {column.name: column.kind for column in columns.columns},
-        "inputs": list(columns.features),
-        "not_used": dict(columns.dropped),
-        "held_out_scores": tool.scores,
-        "summary": str(tool.estimator.summary_),
+        "task": model.task,
+        "target": encoder.target,
+        "rows": model.estimator.summary_.num_rows,
+        "columns": {column.name: column.kind for column in encoder.columns},
+        "inputs": list(encoder.features),
+        "not_used": dict(encoder.dropped),
+        "held_out_scores": model.scores,
+        "summary": str(model.estimator.summary_),
     }
-    return found | ({"classes": tool.estimator.classes_.tolist()} if tool.task == "classification" else {})
+    return description | ({"classes": model.estimator.classes_.tolist()} if model.task == "classification" else {})
 
 
 @app.command()
 def info(model: ModelFile, as_json: Json = False) -> None:
     """Say what a model file holds."""
-    from gwi.estimators.table_model import load_tool
+    from gwi.estimators.table_model import TableModel
 
-    found = _description(load_tool(model), model)
+    known = _description(TableModel.load(model), model)
     if as_json:
-        print_json(found)
+        print_json(known)
         return
-    shown = {name: found[name] for name in ("task", "target")}
-    shown["columns"] = "\n".join(f"{name}: {kind}" for name, kind in list(found["columns"].items())[:40])
-    if found["not_used"]:
-        shown["not used"] = "\n".join(f"{name}: it {reason}" for name, reason in list(found["not_used"].items())[:20])
-    shown["inputs"] = len(found["inputs"])
-    shown |= {"classes": ", ".join(found["classes"])} if "classes" in found else {}
-    shown |= {f"held-out {name}": value for name, value in found["held_out_scores"].items() if name != "rows"}
-    show(str(model), {**shown, "fit": found["summary"]})
+    shown = {name: known[name] for name in ("task", "target")}
+    shown["columns"] = "\n".join(f"{name}: {kind}" for name, kind in list(known["columns"].items())[:40])
+    if known["not_used"]:
+        shown["not used"] = "\n".join(f"{name}: it {reason}" for name, reason in list(known["not_used"].items())[:20])
+    shown["inputs"] = len(known["inputs"])
+    shown |= {"classes": ", ".join(known["classes"])} if "classes" in known else {}
+    shown |= {f"held-out {name}": value for name, value in known["held_out_scores"].items() if name != "rows"}
+    show(str(model), {**shown, "fit": known["summary"]})
 
 
 @app.command()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gwi.cli.launch import give_up, is_launched
+from gwi.cli.launch import mistake_file
 from gwi.exceptions import UserError
 
 ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
@@ -29,11 +29,10 @@ def note(sentence: str, quiet: bool) -> None:
 
 
 def mistaken(sentence: str) -> int:
-    """Say what the user did wrong; of all processes of a launch the first to find it says so, and none is started again."""
-    if not is_launched():
+    """Say what the user did wrong; of the processes of a launch none says it, but the launcher does, once."""
+    if (file := mistake_file()) is None:
         return failed(sentence, 2)
-    if give_up():
-        failed(sentence, 2)
+    file.write_text(sentence)
     return 0
 
 
@@ -114,6 +113,15 @@ def check_max_time(max_time: float | None) -> None:
 def names(text: str) -> list[str]:
     """Those of a list parted by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+class OutputStream:
+    """The output stream, for bytes of text."""
+
+    def write(self, data: bytes) -> None:
+        """Show them at once."""
+        sys.stdout.write(data.decode())
+        sys.stdout.flush()
 
 
 def show(title: str, values: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from gwi._files import write_atomically
 from gwi._progress import Report, progress
 from gwi._typing import Array
-from gwi._validation import as_array, document_of, floating_dtype, like, listed, require_choice
+from gwi._validation import as_array, document_of, floating_dtype, is_source, like, listed, require_choice
 from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
@@ -46,9 +46,9 @@ from gwi.models.classification import ClassDecomposition, ClassSummary
 from gwi.storage.classification import encode_class_summary, encode_classes
 from gwi.storage.container import to_bytes
 from gwi.streaming.batches import Batches, checked_shapes, indices, labels_and_shape, pair_of
-from gwi.streaming.loaders import as_source, is_source
+from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.rows import RowSource
+from gwi.tables.rows import RowSource
 
 LikelihoodName = Literal["softmax", "robust-max"]
 # The share of the rows that joint training sets apart when no validation rows are given.

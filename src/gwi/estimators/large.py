@@ -1,12 +1,11 @@
-"""`gwi fit` for tables of any size, alone or on many processes: columns learned from a sample, rows read some at a time."""
+"""`gwi fit` for tables of any size, alone or on many processes: an encoder learned from a sample, rows read some at a time."""
 
 from __future__ import annotations
 
-import gzip
-import secrets
+import contextlib
+import io
 import warnings
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,57 +13,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi.estimators.table_model import (
-    Choices,
-    Judged,
-    TaskName,
-    Tool,
-    all_scores,
-    estimator_for,
-    guess_task,
-    judge,
-    labels_are_numbers,
-    of_known_labels,
-    target_of,
-)
+from gwi._files import atomic_file
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.table_model import Choices, TableModel, TaskName, estimator_for, guess_task, labels_are_numbers, target_of
 from gwi.exceptions import GWIWarning, UserError
-from gwi.fitting.stream_rows import FEW_NUMBERS
-from gwi.streaming.parquet import ArrowSource
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.rows import Chunk
-from gwi.streaming.summary import priorities
-from gwi.tables.encoder import Columns
-from gwi.tables.source import DECIMAL, Source, Table, open_table, parquet_files, read_parts
+from gwi.streaming.sample import Sample, in_share
+from gwi.tables.encoder import Encoder
+from gwi.tables.parquet import ParquetReader, ParquetSource
+from gwi.tables.rows import Chunk
+from gwi.tables.source import DECIMAL, Source, Table, open_table, read_parts
 
-# Rows from which the columns are learned, and the most that are held out for the scores.
+# Rows from which the encoder learns, and the most that are held out for the scores.
 NUM_LEARNED, MOST_HELD_OUT = 20_000, 100_000
-# Bytes of text that are read into memory.
-FEW_BYTES = 1 << 30
-
-
-def is_large(source: Source) -> bool:
-    """Whether a table is better read some rows at a time."""
-    if ProcessGroup.current().size > 1 or source.path.is_dir():
-        return True
-    if not source.is_parquet:
-        return source.path.stat().st_size > FEW_BYTES or (source.is_compressed and _unpacks_to_more_than(source.path, FEW_BYTES))
-    import pyarrow.parquet as pq
-
-    return sum(pq.ParquetFile(path).metadata.num_rows for path in parquet_files(source.path)) * len(source.header) > FEW_NUMBERS
-
-
-def _unpacks_to_more_than(path: Path, limit: int) -> bool:
-    # What gzip makes of zeros: no text is packed more densely.
-    if path.stat().st_size * 1032 <= limit:
-        return False
-    count = 0
-    with gzip.open(path) as file:
-        try:
-            while count <= limit and (block := file.read(1 << 20)):
-                count += len(block)
-        except (EOFError, OSError, zlib.error) as error:
-            raise UserError(f"{path} is a damaged gzip file ({error}).") from error
-    return count > limit
 
 
 def as_parquet(source: Source) -> tuple[Source, str]:
@@ -87,103 +48,50 @@ def as_parquet(source: Source) -> tuple[Source, str]:
     return open_table(output), note
 
 
-def convert_to_parquet(source: Source, output: Path) -> Path:
+def convert_to_parquet(source: Source, output: Path) -> None:
     """A text file as a Parquet file of the same cells, some rows at a time, all of it or nothing."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema([(name, pa.string()) for name in source.header], metadata={DECIMAL: source.decimal.encode()})
-    beside = output.with_name(f".{output.name}.{secrets.token_hex(8)}")
-    try:
-        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
-            for table, _ in read_parts(source, 1 << 17):
-                writer.write_table(table.data.cast(schema))
-        beside.replace(output)
-    finally:
-        beside.unlink(missing_ok=True)
-    return output
+    with atomic_file(output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table, _ in read_parts(source, 1 << 17):
+            writer.write_table(table.data.cast(schema))
 
 
 def sampled_table(source: Source, seed: int, count: int = NUM_LEARNED) -> Table:
-    """Rows of lowest priority, by the numbers they have in the file; the first process reads them for all."""
-    import pyarrow as pa
-
-    raw = _arrow(source, list(source.header), _not_encoded)
-    num_rows = sum(raw.group_sizes)
-    if not num_rows:
-        raise UserError(f"{source.path} has names of columns and no rows.")
+    """A sample of the rows, by the numbers they have in the file; the first process reads it for all."""
 
     def read() -> Table:
-        # Which rows they are is known before any is read.
-        lowest = np.full(0, 0, dtype=np.int64)
-        for start in range(0, num_rows, 1 << 20):
-            numbers = np.concatenate([lowest, np.arange(start, min(start + (1 << 20), num_rows))])
-            lowest = numbers[np.argsort(priorities(numbers, seed), kind="stable")[:count]]
-        lowest.sort()
-        parts = []
-        for table, numbers in _checked(raw, source):
-            first, last = np.searchsorted(lowest, [numbers[0], numbers[-1] + 1])
-            if last > first:
-                parts.append(table.take(lowest[first:last] - numbers[0]))
-        return Table(source, pa.concat_tables(parts).combine_chunks(), lowest)
+        sample: Sample[Table] = Sample(count, seed)
+        for data, number in ParquetReader(source.path).tables():
+            sample.add(Table(source, data, number))
+        if not sample.num_seen:
+            raise UserError(f"{source.path} has names of columns and no rows.")
+        return sample.in_order()
 
     return ProcessGroup.current().from_first(read)
 
 
-def _checked(raw: ArrowSource, source: Source) -> Iterator[tuple[Any, NDArray[np.int64]]]:
-    """The tables of all groups.
+def table_source(source: Source, encoder: Encoder, task: TaskName, seed: int, share: float) -> ParquetSource:
+    """Encoded rows to fit: those that have a target, without the share of them held out for the scores."""
 
-    Raises:
-        UserError: when a file is damaged in its middle.
-    """
-    import pyarrow as pa
+    def convert(data: Any, number: NDArray[np.int64]) -> Chunk:
+        table = Table(source, data, number)[~in_share(number, seed, share)]
+        known, y = target_of(table, encoder.target, task, encoder.number_labels)
+        x = encoder.transform(known) if len(known) else np.empty((0, len(encoder.features)))
+        return Chunk(x, y if task == "classification" else y[:, None], known.number)
 
-    try:
-        for group in range(len(raw.group_sizes)):
-            yield from raw.tables(group)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{source.path} cannot be read: {str(error).splitlines()[0]}") from error
+    conversion = [encoder.to_json(), task, seed, share, source.decimal]
+    return ParquetSource(ParquetReader(source.path), convert, [*encoder.inputs, encoder.target], None, conversion)
 
 
-def _not_encoded(table: Any, numbers: NDArray[np.int64]) -> Chunk:
-    raise TypeError("A table whose columns have not been learned yet is read as tables.")
-
-
-def _arrow(source: Source, columns: list[str], convert: Any, conversion: Any = None) -> ArrowSource:
-    files = [str(path) for path in parquet_files(source.path)]
-    try:
-        return ArrowSource(files, convert, columns, None, conversion)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-
-
-def table_source(
-    source: Source, columns: Columns, task: TaskName, seed: int, share: float, part: Literal["fit", "scores"]
-) -> ArrowSource:
-    """Encoded rows that have a target: those to fit, or the share of them held out for the scores, told by their numbers."""
-    border = np.uint64(min(int(share * 2**64), 2**64 - 1))
-
-    def convert(data: Any, numbers: NDArray[np.int64]) -> Chunk:
-        held = priorities(numbers, seed) < border
-        chosen = held if part == "scores" else ~held
-        table = Table(source, data, numbers)[chosen]
-        known, y = target_of(table, columns.target, task, columns.number_labels)
-        x = columns.transform(known) if len(known) else np.empty((0, len(columns.features)))
-        return Chunk(x, y if task == "classification" else y[:, None], known.rows)
-
-    conversion = [columns.to_json(), task, seed, share, part, source.decimal]
-    return _arrow(source, [*(column.name for column in columns.columns), columns.target], convert, conversion)
-
-
-def held_out_tables(source: Source, columns: Columns, seed: int, share: float) -> Iterator[Table]:
+def held_out_tables(source: Source, encoder: Encoder, seed: int, share: float) -> Iterator[Table]:
     """The rows held out for the scores, as they are in the file."""
-    names = [*(column.name for column in columns.columns), columns.target]
-    raw = _arrow(source, names, _not_encoded)
-    border = np.uint64(min(int(share * 2**64), 2**64 - 1))
-    for data, numbers in _checked(raw, source):
-        held = priorities(numbers, seed) < border
+    for data, number in ParquetReader(source.path).tables([*encoder.inputs, encoder.target]):
+        held = in_share(number, seed, share)
         if held.any():
-            yield Table(source, data, numbers)[held]
+            yield Table(source, data, number)[held]
 
 
 def fit_large(
@@ -194,9 +102,9 @@ def fit_large(
     choices: Choices,
     holdout: float,
     checkpoints: Path | None = None,
-    on_fitted: Callable[[Tool], Any] = lambda tool: None,
-) -> Tool:
-    """Fit columns and estimator to a table of any size, with scores on rows held out, on the first process.
+    on_fitted: Callable[[TableModel], Any] = lambda model: None,
+) -> TableModel:
+    """Fit encoder and estimator to a table of any size, with scores on rows held out, on the first process.
 
     Args:
         source: the table.
@@ -214,45 +122,49 @@ def fit_large(
     sample = sampled_table(source, choices.seed)
     chosen = guess_task(sample, target) if task == "auto" else task
     known, _ = target_of(sample, target, chosen)
-    columns = Columns.fit(known, target, drop)
+    encoder = Encoder.fit(known, target, drop)
     if chosen == "classification":
         # Once, from the sample: chunks that each decide for themselves would give one label two names.
-        columns = replace(columns, number_labels=labels_are_numbers(sample, target))
-    num_rows = sum(_arrow(source, [target], _not_encoded).group_sizes)
-    share = min(holdout, MOST_HELD_OUT / num_rows)
+        encoder = replace(encoder, number_labels=labels_are_numbers(sample, target))
+    share = min(holdout, MOST_HELD_OUT / sum(ParquetReader(source.path).group_sizes))
     # Another seed than the sample's: rows held out for the scores take no part in the fit, not even as judges.
     split_seed = choices.seed + 1
-    estimator = estimator_for(chosen, choices).set_params(verbose=int(choices.verbose))
-    rows = table_source(source, columns, chosen, split_seed, share, "fit")
+    estimator = estimator_for(chosen, choices)
+    rows = table_source(source, encoder, chosen, split_seed, share)
     try:
-        estimator.fit(rows, checkpoints=checkpoints)
+        # The summary is for the command to print.
+        with contextlib.redirect_stdout(io.StringIO()):
+            estimator.fit(rows, checkpoints=checkpoints)
+    except UserError:
+        raise
     except (ValueError, FloatingPointError) as error:
         raise UserError(f"{source.path}: {error}") from error
-    estimator.set_params(verbose=0)
-    tool = Tool(estimator, columns, {})
-    if ProcessGroup.current().is_first:
-        on_fitted(tool)
-        if share:
-            tool = replace(tool, scores=_held_out_scores(tool, held_out_tables(source, columns, split_seed, share)))
-    return tool
+    model = TableModel(estimator.set_params(verbose=0), encoder, {})
+    if not ProcessGroup.current().is_first:
+        return model
+    on_fitted(model)
+    tables = held_out_tables(source, encoder, split_seed, share)
+    return replace(model, scores=_held_out_scores(model, tables)) if share else model
 
 
-def _held_out_scores(tool: Tool, tables: Iterable[Table]) -> dict[str, float]:
+def _held_out_scores(model: TableModel, tables: Iterator[Table]) -> dict[str, float]:
     """Scores on the rows whose label the model knows; a warning says how many others there are."""
-    num_strange = 0
+    num_unknown = 0
 
-    def judged() -> Iterator[Judged]:
-        nonlocal num_strange
+    def of_known_labels() -> Iterator[Table]:
+        nonlocal num_unknown
         for table in tables:
-            present, _ = target_of(table, tool.columns.target, tool.task, tool.columns.number_labels)
-            known = of_known_labels(tool, present)
-            num_strange += len(present) - len(known)
-            yield judge(tool, known)
+            present, y = model.known(table)
+            if isinstance(model.estimator, GWIClassifier):
+                is_known = np.isin(y, model.estimator.classes_)
+                num_unknown += int((~is_known).sum())
+                present = present[is_known]
+            yield present
 
-    scores = all_scores(tool, judged())
-    if num_strange:
+    scores = model.evaluate(of_known_labels())
+    if num_unknown:
         warnings.warn(
-            f"{num_strange} rows held out have a label that is in no row of the fit; they are left out of the scores.",
+            f"{num_unknown} rows held out have a label that is in no row of the fit; they are left out of the scores.",
             GWIWarning,
             stacklevel=2,
         )

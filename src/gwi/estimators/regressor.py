@@ -24,7 +24,7 @@ from torch import Tensor
 from gwi._files import write_atomically
 from gwi._progress import progress
 from gwi._typing import Array
-from gwi._validation import as_array, document_of, floating_dtype, like
+from gwi._validation import as_array, document_of, floating_dtype, is_source, like
 from gwi.core.inducing import Method
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
@@ -41,9 +41,9 @@ from gwi.fitting.stream_rows import in_memory, stream_task, validation_arrays
 from gwi.models.regression import Decomposition, differentiable
 from gwi.storage.container import to_bytes
 from gwi.storage.regression import encode_model, encode_summary
-from gwi.streaming.loaders import as_source, is_source
+from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.rows import RowSource
+from gwi.tables.rows import RowSource
 
 
 class GWIRegressor(RegressorMixin, BaseEstimator):

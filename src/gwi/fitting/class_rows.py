@@ -31,8 +31,8 @@ from gwi.fitting.logits import indicators, plan_logits, require_outputs, standar
 from gwi.fitting.regression import mean_basis_size
 from gwi.fitting.stream_rows import stream_task
 from gwi.models.classification import CHUNK_SIZE, LogitsAndFeatures, StandardRows
-from gwi.streaming.batches import Batches, Reservoir
-from gwi.streaming.rows import RowSource
+from gwi.streaming.batches import Batches
+from gwi.tables.rows import RowSource
 
 NUM_FOLDS = 5
 # Numbers in all factors F_j together: with M inducing points and J classes, J M² of them.
@@ -322,8 +322,5 @@ def embedded(
     batches: Batches, embedding: nn.Module, capacity: int, options: ClassOptions
 ) -> tuple[Float[Tensor, "n E"], Int[Tensor, " n"], int]:
     """At most `capacity` embedded rows with their classes from one pass, and how many there were."""
-    reservoir = Reservoir(capacity, options.generator)
-    for rows, labels in batches.in_order(CHUNK_SIZE):
-        reservoir.add(embedding(rows.to(options.device)), labels.to(options.device))
-    x, label = reservoir.held()
-    return x, label.cpu(), reservoir.num_seen
+    x, label, num_rows = batches.sample(capacity, CHUNK_SIZE, options.generator, lambda rows: embedding(rows.to(options.device)))
+    return x.to(options.device), label, num_rows

@@ -15,19 +15,17 @@ from torch import Tensor
 
 from gwi._progress import Report, silent
 from gwi._typing import Array
-from gwi._validation import as_array
+from gwi._validation import as_array, is_source
 from gwi.core.scaling import Scales
 from gwi.fitting.learners import Task
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
-from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, is_source, shares_of
+from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, shares_of
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.rows import Chunk, RowSource
 from gwi.streaming.stream import Stream
-from gwi.streaming.summary import NUM_JUDGES, Moments, Sample, Sketch, sketch
-
-# Numbers that are read into memory without a thought: 80 MB.
-FEW_NUMBERS = 10**7
+from gwi.streaming.summary import NUM_JUDGES, Moments, Sketch, sketch
+from gwi.tables.rows import FEW_NUMBERS as FEW_NUMBERS
+from gwi.tables.rows import Chunk, RowSource
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def _validation(validation: Any, seed: int, labels: bool, features: Sequence[str
     data, target = _parted(validation)
     if is_source(data):
         source = as_source(data, target, labels=labels, features=features)
-        return sketch(source, seed, labels=labels, judges=False, num_sampled=NUM_JUDGES).sample.rows[:NUM_JUDGES]
+        return sketch(source, seed, labels=labels, judges=False, num_sampled=NUM_JUDGES).sample[:NUM_JUDGES]
     x, y = np.asarray(as_array(data), dtype=np.float64), np.asarray(as_array(target))
     return Chunk(x, y if labels else y.reshape(len(x), -1).astype(np.float64), np.arange(len(x)))
 
@@ -176,14 +174,13 @@ def _parted(validation: Any) -> tuple[Any, Any]:
 def _write_sketch(checkpoints: Checkpoints, found: Sketch) -> None:
     if checkpoints.folder is None:
         return
-    rows = found.sample.rows
+    rows = found.sample
     is_text = rows.y.dtype.kind not in "iufb"
     progress = {
         "count": found.x.count,
         "labels": [[key, count] for key, count in found.labels.items()],
         "num_judges": found.num_judges,
         "group_counts": list(found.group_counts),
-        "capacity": found.sample.capacity,
         "y": rows.y.tolist() if is_text else None,
     }
     arrays = {
@@ -193,7 +190,6 @@ def _write_sketch(checkpoints: Checkpoints, found: Sketch) -> None:
         "y_deviation": found.y.deviation,
         "x": rows.x,
         "number": rows.number,
-        "priority": found.sample.priority.view(np.int64),
         **({} if is_text else {"y": rows.y}),
     }
     checkpoints.write("rows", progress, {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()})
@@ -211,7 +207,7 @@ def _read_sketch(checkpoints: Checkpoints, seed: int) -> Sketch | None:
         seed,
         Moments(count, a["x_mean"], a["x_deviation"]),
         Moments(count, a["y_mean"], a["y_deviation"]),
-        Sample(Chunk(a["x"], y, a["number"]), a["priority"].view(np.uint64), int(progress["capacity"])),
+        Chunk(a["x"], y, a["number"]),
         {key: int(number) for key, number in progress["labels"]},
         int(progress["num_judges"]),
         tuple(progress["group_counts"]),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, Tool
+from gwi.estimators.table_model import Judged, TableModel
 from gwi.evaluation.checks import Check, found, graded
 from gwi.evaluation.classification import entropy
 from gwi.evaluation.diagnostics import far_from_training
@@ -29,7 +29,7 @@ MOST_CLASSES, MOST_MISTAKES = 12, 15
 CELLS = {"predicted": False, "probability": True, "found": False, "its probability": True, "": False}
 
 
-def check(tool: Tool, X: Float[Array, "N D"], judged: Judged) -> Checked:
+def check(tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
     """Are probabilities right on average, for all classes and for each, and are the rows like the training rows?"""
     model: Any = tool.estimator.model_
     rows = torch.cat(list(model.rows(X[np.random.default_rng(0).permutation(len(X))[:NUM_DIAGNOSED]])))

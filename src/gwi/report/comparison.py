@@ -18,7 +18,7 @@ from gwi.evaluation.classification import ClassScores, score_classes
 from gwi.evaluation.regression import score
 from gwi.exceptions import UserError
 from gwi.report.peers import PEERS
-from gwi.tables.encoder import Columns
+from gwi.tables.encoder import Encoder
 from gwi.tables.source import Table
 
 METRICS: dict[TaskName, tuple[str, ...]] = {
@@ -189,8 +189,8 @@ def compare(
     notes_of = {name: [method.note] for name, method in methods.items()}
     for k in range(num_folds):
         training, test = table[fold != k], table[fold == k]
-        columns = Columns.fit(training, target, drop)
-        X, X_test = columns.transform(training), columns.transform(test)
+        encoder = Encoder.fit(training, target, drop)
+        X, X_test = encoder.transform(training), encoder.transform(test)
         for i, (name, method) in enumerate(methods.items()):
             report("folds", (k + i / len(methods)) / num_folds)
             start = time.perf_counter()

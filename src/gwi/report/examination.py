@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Tool, all_scores, judge, target_of
+from gwi.estimators.table_model import TableModel
 from gwi.report.examined import Examined
 from gwi.report.tasks import TASKS
+from gwi.streaming.sample import Sample
 from gwi.tables.source import Source, Table, read_parts
 
 # Rows, and cells, that a report looks at; of more a sample.
@@ -23,48 +23,27 @@ MOST_ROWS, MOST_CELLS = 100_000, 20_000_000
 
 def sampled(source: Source, most: int, chunk_size: int, report: Callable[[str, float], None]) -> tuple[Table, int]:
     """At most so many rows of a file, each with equal chance and in order, read once; and how many the file has."""
-    import pyarrow as pa
-
-    rng = np.random.default_rng(0)
-    keys: NDArray[np.float64] = np.empty(0)
-    kept: list[Table] = []
-    total, limit = 0, np.inf
+    sample: Sample[Table] = Sample(most, 0)
     for table, share in read_parts(source, chunk_size):
-        total += len(table)
-        new = rng.random(len(table))
-        part = table[new < limit]
-        kept, keys = [*kept, part], np.concatenate([keys, new[new < limit]])
-        if len(keys) > 2 * most:
-            kept, keys = _thinned(kept, keys, most)
-            limit = keys.max()
+        sample.add(table)
         report("rows", share)
-    if len(keys) > most:
-        kept, keys = _thinned(kept, keys, most)
-    data = pa.concat_tables([part.data for part in kept])
-    return Table(source, data, np.concatenate([part.rows for part in kept])), total
+    return sample.in_order(), sample.num_seen
 
 
-def _thinned(parts: list[Table], keys: NDArray[np.float64], most: int) -> tuple[list[Table], NDArray[np.float64]]:
-    """The rows with the lowest keys."""
-    import pyarrow as pa
-
-    chosen = np.sort(np.argpartition(keys, most)[:most])
-    joined = Table(parts[0].source, pa.concat_tables([p.data for p in parts]), np.concatenate([p.rows for p in parts]))
-    return [joined[chosen]], keys[chosen]
-
-
-def examine(tool: Tool, source: Source, chunk_size: int, report: Callable[[str, float], None], most: int = MOST_ROWS) -> Examined:
+def examine(
+    tool: TableModel, source: Source, chunk_size: int, report: Callable[[str, float], None], most: int = MOST_ROWS
+) -> Examined:
     """Predict the rows of a file, or of a sample of them, and look for faults.
 
     Raises:
         UserError: when no row has a target, or the file does not fit the model.
     """
     everything, num_rows = sampled(source, max(1, min(most, MOST_CELLS // len(source.header))), chunk_size, report)
-    table, _ = target_of(everything, tool.columns.target, tool.task, tool.columns.number_labels)
+    table, _ = tool.known(everything)
     report("predictions", 0.0)
-    judged = judge(tool, table)
-    scores = all_scores(tool, [judged])
-    X = tool.columns.transform(table)
+    judged = tool.judge(table)
+    scores = tool.score([judged])
+    X = tool.encoder.transform(table)
     ood = np.asarray(tool.estimator.ood_score(X))
     report("diagnosis", 0.5)
     checked = TASKS[tool.task].check(tool, X, judged)
@@ -88,15 +67,15 @@ class Heard:
     own_unit: float
 
 
-def heard_columns(tool: Tool) -> tuple[Heard, ...]:
+def heard_columns(tool: TableModel) -> tuple[Heard, ...]:
     """The columns by how much the kernel listens to them; none where it has one length-scale for all."""
     scale = lengthscales(tool.estimator.posterior_.kernel.prior_kernel)
-    if scale is None or len(scale) != len(tool.columns.features) or len(scale) == 1:
+    if scale is None or len(scale) != len(tool.encoder.features) or len(scale) == 1:
         return ()
     x_scale = TASKS[tool.task].x_scale(tool.estimator.model_)
     weight = scale**-2.0
     result, start = [], 0
-    for column in tool.columns.columns:
+    for column in tool.encoder.columns:
         own = slice(start, start + len(column.kept))
         start += len(column.kept)
         unit = float(scale[own][0] * x_scale[own][0]) if len(column.kept) == 1 and column.kind == "number" else float("nan")

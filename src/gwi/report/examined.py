@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, Tool
+from gwi.estimators.table_model import Judged, TableModel
 from gwi.evaluation.checks import Finding
 from gwi.tables.source import Table
 
@@ -58,7 +58,7 @@ class Examined:
         checked: what is wrong.
     """
 
-    tool: Tool
+    tool: TableModel
     table: Table
     judged: Judged
     ood: Float[Array, " N"]

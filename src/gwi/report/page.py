@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gwi.estimators.table_model import Tool
+from gwi.estimators.table_model import TableModel
 from gwi.report.examination import heard_columns
 from gwi.report.examined import Examined
 from gwi.report.rendering import Cell, render, short
@@ -51,7 +51,7 @@ def input_cell(value: object) -> str | Cell:
 
 def _shown_columns(found: Examined) -> list[str]:
     """Columns that tell rows apart come first, then those that the kernel listens to most."""
-    columns = found.tool.columns
+    columns = found.tool.encoder
     used = [column.name for column in columns.columns]
     spare = [name for name in found.table.names if name not in used and name != columns.target]
     heard = [heard.name for heard in heard_columns(found.tool)] or used
@@ -62,7 +62,7 @@ def _rows_to_look_at(found: Examined) -> dict[str, Any]:
     """Names of cells with whether they are numbers, and the cells of the most uncertain and the most surprising rows."""
     uncertain, surprising = found.checked.most_uncertain, found.checked.most_surprising
     chosen = np.concatenate([uncertain, surprising])
-    lines = found.table.source.lines(found.table.rows[chosen].tolist())
+    lines = found.table.source.lines(found.table.number[chosen].tolist())
     columns, task = _shown_columns(found), TASKS[found.tool.task]
     inputs = found.table[chosen].data.select(columns).to_pydict()
     rows = [
@@ -74,7 +74,7 @@ def _rows_to_look_at(found: Examined) -> dict[str, Any]:
     return {"names": names, "uncertain": rows[: len(uncertain)], "surprising": rows[len(uncertain) :]}
 
 
-def _kernel(tool: Tool) -> dict[str, Any]:
+def _kernel(tool: TableModel) -> dict[str, Any]:
     kernel = tool.estimator.posterior_.kernel.prior_kernel
     base = getattr(kernel, "base_kernel", kernel)
     outputscale = getattr(kernel, "outputscale", None)

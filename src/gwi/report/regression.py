@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.stats import binom
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, Tool
+from gwi.estimators.table_model import Judged, TableModel
 from gwi.evaluation.diagnostics import diagnose
 from gwi.evaluation.regression import Law
 from gwi.plots.calibration import Promises, coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
@@ -25,7 +25,7 @@ NUM_DIAGNOSED = 5_000
 CELLS = {"predicted": True, "± std": True, "found": True, "95 % interval": False}
 
 
-def check(tool: Tool, X: Float[Array, "N D"], judged: Judged) -> Checked:
+def check(tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
     """Look for the ways in which uncertainty is silently wrong."""
     assert judged.std is not None
     order = np.sort(np.random.default_rng(0).permutation(len(X))[:NUM_DIAGNOSED])

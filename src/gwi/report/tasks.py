@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from jaxtyping import Float
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, TaskName, Tool
+from gwi.estimators.table_model import Judged, TableModel, TaskName
 from gwi.report import classification, regression
 from gwi.report.examined import Checked, Examined
 from gwi.report.rendering import Cell
@@ -22,7 +22,7 @@ class Task(Protocol):
 
     CELLS: dict[str, bool]
 
-    def check(self, tool: Tool, X: Float[Array, "N D"], judged: Judged) -> Checked:
+    def check(self, tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
         """What is wrong with the predictions."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array
+from gwi.streaming.sample import Sample
+from gwi.tables.rows import Chunk
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,24 @@ class Batches:
             # An iterable data set does not know its length.
             return sum(1 for _ in self.rows)
 
-    def sample(self, count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, int]:
-        """At most `count` rows with their classes, each as likely as any other, from one pass; and how many rows there are."""
-        if not isinstance(self.rows, DataLoader):
-            assert self.labels is not None
-            index = torch.randperm(len(self.rows), generator=generator)[:count].sort().values.numpy()
-            return torch.from_numpy(self.rows[index]), torch.from_numpy(self.labels[index]), len(self.rows)
-        reservoir = Reservoir(count, generator)
+    def sample(
+        self, count: int, batch_size: int, generator: torch.Generator, embedding: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, int]:
+        """At most `count` rows with their classes, each as likely as any other, in order; and how many rows there are.
+
+        Args:
+            count: of the rows.
+            batch_size: rows read at a time.
+            generator: for the choice.
+            embedding: what is kept of rows; they themselves unless given.
+        """
+        sample: Sample[Chunk] = Sample(count, int(torch.randint(2**62, (1,), generator=generator)))
         for rows, labels in self.in_order(batch_size):
-            reservoir.add(rows, labels)
-        held = reservoir.held()
-        return held[0], held[1], reservoir.num_seen
+            kept = rows if embedding is None else embedding(rows)
+            number = np.arange(sample.num_seen, sample.num_seen + len(rows))
+            sample.add(Chunk(kept.detach().cpu().numpy(), labels.numpy(), number))
+        chosen = sample.in_order()
+        return torch.from_numpy(chosen.x), torch.from_numpy(chosen.y), sample.num_seen
 
 
 def checked_shapes(X: Any) -> NDArray[Any]:
@@ -89,13 +98,13 @@ def checked_shapes(X: Any) -> NDArray[Any]:
 
 def labels_and_shape(loader: DataLoader[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
     """The labels that a loader gives, each at least once, and the shape of its rows."""
-    found, shape = [], ()
+    known, shape = [], ()
     for rows, labels in loader:
-        found.append(np.unique(as_array(labels)))
+        known.append(np.unique(as_array(labels)))
         shape = tuple(rows.shape[1:])
-    if not found:
+    if not known:
         raise ValueError("The loader is empty; a fit needs rows of at least two classes.")
-    return np.concatenate(found), shape
+    return np.concatenate(known), shape
 
 
 def pair_of(validation: Any) -> tuple[Any, Any]:
@@ -116,45 +125,7 @@ def indices(labels: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
         ValueError: for a label that is none of them.
     """
     values = column_or_1d(as_array(labels))
-    found = np.searchsorted(classes, values).clip(0, len(classes) - 1)
-    if not (unknown := classes[found] == values).all():
-        raise ValueError(f"The label {values[~unknown][0]!r} is none of the {len(classes)} classes of the fit.")
-    return found.astype(np.int64)
-
-
-class Reservoir:
-    """A sample without replacement of rows that come in batches, of a number not known beforehand.
-
-    Args:
-        capacity: the size of the sample.
-        generator: for the choice.
-    """
-
-    def __init__(self, capacity: int, generator: torch.Generator):
-        self.capacity, self.generator = capacity, generator
-        self.num_seen = 0
-        self._parts: list[Tensor] | None = None
-
-    def add(self, *parts: Tensor) -> None:
-        """One batch: tensors with a row each."""
-        if self._parts is None:
-            self._parts = [part[:0].clone() for part in parts]
-        free = self.capacity - len(self._parts[0])
-        if free > 0:
-            self._parts = [torch.cat([held, part[:free]]) for held, part in zip(self._parts, parts, strict=True)]
-        later = parts[0].shape[0] - max(0, min(free, parts[0].shape[0]))
-        if later > 0:
-            # Row number t (from 1) takes the place of a held one with probability capacity / t.
-            number = self.num_seen + parts[0].shape[0] - later + torch.arange(1, later + 1)
-            place = (torch.rand(later, generator=self.generator, dtype=torch.float64) * number).long()
-            kept = place < self.capacity
-            for held, part in zip(self._parts, parts, strict=True):
-                for target, row in zip(place[kept].tolist(), part[-later:][kept], strict=True):
-                    held[target] = row
-        self.num_seen += parts[0].shape[0]
-
-    def held(self) -> tuple[Tensor, ...]:
-        """The sample."""
-        if self._parts is None:
-            raise ValueError("There are no rows to learn from: the loader was empty.")
-        return tuple(self._parts)
+    index = np.searchsorted(classes, values).clip(0, len(classes) - 1)
+    if not (known := classes[index] == values).all():
+        raise ValueError(f"The label {values[~known][0]!r} is none of the {len(classes)} classes of the fit.")
+    return index.astype(np.int64)

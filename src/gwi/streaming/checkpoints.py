@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -16,6 +15,7 @@ from torch import Tensor
 from gwi._files import write_atomically
 from gwi.exceptions import CheckpointWarning, ModelFileError
 from gwi.storage.container import from_bytes, to_bytes
+from gwi.streaming.fingerprint import digest
 
 # Seconds between checkpoints of one stage, and the share of the time that they may take: large ones are farther apart.
 INTERVAL, SHARE = 2.0, 0.01
@@ -42,8 +42,7 @@ class Checkpoints:
             return Checkpoints()
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(description, sort_keys=True, default=str)
-        return Checkpoints(path, hashlib.sha256(text.encode()).hexdigest(), interval)
+        return Checkpoints(path, digest(description), interval)
 
     @staticmethod
     def seed(folder: str | os.PathLike[str], drawn: int) -> int:

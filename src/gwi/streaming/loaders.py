@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, SubsetRandomSampler
 
 from gwi._typing import Array
+from gwi._validation import as_array
 from gwi.streaming.fingerprint import described, digest
-from gwi.streaming.parquet import parquet_source as parquet_source
-from gwi.streaming.rows import CHUNK_SIZE, RowSource
-from gwi.streaming.rows import Chunk as Chunk
+from gwi.tables.parquet import parquet_source
+from gwi.tables.rows import CHUNK_SIZE, Chunk, RowSource
 
 # Groups that are mixed when rows are shuffled, and rows of a group where the source has none of its own.
 MIXED = 4
@@ -90,9 +87,9 @@ class LoaderSource:
 
     def in_one_order(self) -> LoaderSource:
         """The same, but a pass that begins with other rows than the first is an error: where rows are known by their number."""
-        found = copy.copy(self)
-        found._keeps_order = True
-        return found
+        ordered = copy.copy(self)
+        ordered._keeps_order = True
+        return ordered
 
     def _batches(self) -> Iterator[Any]:
         """One pass of a loader that decides its own order."""
@@ -140,12 +137,12 @@ class LoaderSource:
             )
         held: list[Chunk] = []
         for rows, targets in batches:
-            x = np.asarray(_array(rows), dtype=np.float64)
+            x = np.asarray(as_array(rows), dtype=np.float64)
             if x.ndim != 2 or not np.isfinite(x).all():
                 raise ValueError(
                     f"A loader must give rows of finite numbers, (rows, columns); got {x.shape} from row {number + 1} on."
                 )
-            y = np.asarray(_array(targets))
+            y = np.asarray(as_array(targets))
             y = y if self._labels else y.reshape(len(x), -1).astype(np.float64)
             held.append(Chunk(x, y, np.arange(number, number + len(x))))
             number += len(x)
@@ -168,19 +165,8 @@ def _places(loader: DataLoader[Any]) -> Sequence[int] | None:
     return None
 
 
-def _array(values: Any) -> Any:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-
-
 def _even_groups(num_rows: int, size: int) -> tuple[int, ...]:
     return tuple(min(size, num_rows - start) for start in range(0, num_rows, size))
-
-
-def is_source(value: Any) -> bool:
-    """Whether rows come from here some at a time: a path, a dataset, a loader, or a source."""
-    if isinstance(value, str | os.PathLike | DataLoader):
-        return True
-    return hasattr(value, "get_fragments") or (hasattr(value, "group_sizes") and hasattr(value, "read"))
 
 
 def as_source(data: Any, target: Any, *, labels: bool = False, features: Sequence[str] | None = None) -> RowSource:
@@ -200,8 +186,6 @@ def as_source(data: Any, target: Any, *, labels: bool = False, features: Sequenc
         return data
     if not (isinstance(target, str) or (isinstance(target, list | tuple) and all(isinstance(name, str) for name in target))):
         raise ValueError(f"With a file or dataset y is the name of the target's column; got {type(target).__name__}.")
-    if isinstance(data, str | os.PathLike) and not Path(data).exists():
-        raise FileNotFoundError(f"{data} does not exist.")
     return parquet_source(data, target, labels=labels, features=features)
 
 
@@ -248,9 +232,9 @@ def shuffled(source: RowSource, groups: Sequence[int], seed: int, size: int = CH
     while waiting or opened:
         while waiting and len(opened) < mixed:
             opened.append(source.read(waiting.pop(0), size))
-        found = [(reader, next(reader, None)) for reader in opened]
-        opened = [reader for reader, chunk in found if chunk is not None]
-        parts = [chunk for _, chunk in found if chunk is not None]
+        following = [(reader, next(reader, None)) for reader in opened]
+        opened = [reader for reader, chunk in following if chunk is not None]
+        parts = [chunk for _, chunk in following if chunk is not None]
         if parts:
             block = Chunk.join(parts)
             yield block[torch.randperm(len(block), generator=generator).numpy()]

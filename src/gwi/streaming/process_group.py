@@ -56,29 +56,36 @@ class ProcessGroup:
         parts = flat.split([tensor.numel() for tensor in tensors])
         return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
-    def gathered(self, value: T) -> list[T]:
-        """The value of every process, in their order."""
+    def gathered(self, function: Callable[[], T]) -> list[T]:
+        """What the function gives on every process, in their order; an error of one is an error of all."""
         if self.size == 1:
-            return [value]
-        found: list[T | None] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found  # type: ignore[return-value]
+            return [function()]
+        answers: list[Any] = [None] * self.size
+        dist.all_gather_object(answers, _answer(function))
+        return [_value(answer) for answer in answers]
 
     def from_first(self, function: Callable[[], T]) -> T:
         """What the function gives on the first process, on all; an error there is an error everywhere."""
         if self.size == 1:
             return function()
-        message: list[tuple[Any, Exception | None]] = [(None, None)]
-        if self.is_first:
-            try:
-                message = [(function(), None)]
-            except Exception as error:
-                message = [(None, error)]
+        message = [_answer(function) if self.is_first else None]
         dist.broadcast_object_list(message, src=0)
-        value, failure = message[0]
-        if failure is not None:
-            raise failure
-        return value
+        return _value(message[0])
+
+
+def _answer(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """A value, or the error there was instead: both can be sent to other processes."""
+    try:
+        return function(), None
+    except Exception as error:
+        return None, error
+
+
+def _value(answer: Any) -> Any:
+    value, failure = answer
+    if failure is not None:
+        raise failure
+    return value
 
 
 @contextmanager

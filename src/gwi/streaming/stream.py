@@ -23,8 +23,8 @@ from gwi.streaming.batches import indices
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import in_order, seed_of, shuffled
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.rows import Chunk, RowSource
 from gwi.streaming.summary import Sketch
+from gwi.tables.rows import Chunk, RowSource
 
 # From standardised rows and targets to what is to be learned there.
 Rule = Callable[[Tensor, Tensor], Tensor]

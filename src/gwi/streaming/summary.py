@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped, UInt
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 
 from gwi._progress import Report, silent
@@ -16,7 +16,8 @@ from gwi._typing import Array
 from gwi.core.scaling import Scales
 from gwi.streaming.loaders import shares_of
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.rows import Chunk, RowSource
+from gwi.streaming.sample import Sample, priorities
+from gwi.tables.rows import Chunk, RowSource
 
 # Rows that judge, and rows for all that is learned from a sample.
 NUM_JUDGES, NUM_SAMPLED = 10_000, 20_000
@@ -63,78 +64,24 @@ class Moments:
         return np.sqrt(self.deviation / max(self.count, 1))
 
 
-def priorities(number: Int[NDArray[Any], " n"], seed: int) -> UInt[NDArray[Any], " n"]:
-    """A random number for each row that depends on its number and the seed alone: two rounds of SplitMix64."""
-    with np.errstate(over="ignore"):
-        start = _mixed(np.array([seed], dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15))
-        return _mixed(_mixed(number.astype(np.uint64) + start) + start)
-
-
-def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = z + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The rows of lowest priority, in the order of priority: a sample without replacement, in random order.
-
-    Attributes:
-        rows: them.
-        priority: of each.
-        capacity: how many there may be.
-    """
-
-    rows: Chunk
-    priority: UInt[NDArray[Any], " n"]
-    capacity: int
-
-    @staticmethod
-    def of(rows: Chunk, seed: int, capacity: int) -> Sample:
-        """That of these rows."""
-        return Sample(rows, priorities(rows.number, seed), capacity)._lowest()
-
-    def _lowest(self) -> Sample:
-        order = np.argsort(self.priority, kind="stable")[: self.capacity]
-        return Sample(self.rows[order], self.priority[order], self.capacity)
-
-    def with_rows(self, rows: Chunk, seed: int) -> Sample:
-        """That of these rows too."""
-        priority = priorities(rows.number, seed)
-        if len(self.priority) == self.capacity:
-            low = priority < self.priority[-1]
-            rows, priority = rows[low], priority[low]
-        return self.merged([Sample(rows, priority, self.capacity)]) if len(priority) else self
-
-    def merged(self, others: Sequence[Sample]) -> Sample:
-        """That of the rows of all."""
-        parts = [part for part in (self, *others) if len(part.priority)]
-        if not parts:
-            return self
-        joined = Chunk.join([part.rows for part in parts])
-        return Sample(joined, np.concatenate([part.priority for part in parts]), self.capacity)._lowest()
-
-
 @dataclass(frozen=True)
 class Sketch:
-    """What one pass over a source found.
+    """What one pass over a source keeps.
 
     Attributes:
         seed: of the sample.
         x: moments of the features.
         y: moments of the targets; of no columns for labels.
-        sample: of the rows.
+        sample: of the rows, in random order.
         labels: how many rows have each label; empty for numbers.
         num_judges: how many of the sample, from its beginning, judge.
-        group_counts: rows that were found in each group.
+        group_counts: how many rows each group had.
     """
 
     seed: int
     x: Moments
     y: Moments
-    sample: Sample
+    sample: Chunk
     labels: dict[Any, int]
     num_judges: int
     group_counts: tuple[int, ...]
@@ -147,18 +94,18 @@ class Sketch:
     @property
     def judges(self) -> Chunk:
         """Rows that judge; no mean learns from them."""
-        return self.sample.rows[: self.num_judges]
+        return self.sample[: self.num_judges]
 
     @property
     def learning(self) -> Chunk:
         """The other sampled rows."""
-        return self.sample.rows[self.num_judges :]
+        return self.sample[self.num_judges :]
 
     def is_judge(self, number: Int[NDArray[Any], " n"]) -> NDArray[np.bool_]:
         """Whether each row is one of those that judge."""
         if not self.num_judges:
             return np.zeros(len(number), dtype=np.bool_)
-        return priorities(number, self.seed) <= self.sample.priority[self.num_judges - 1]
+        return priorities(number, self.seed) <= priorities(self.judges.number[-1:], self.seed)
 
     def scales(self) -> Scales:
         """Centre and scale of the columns."""
@@ -177,7 +124,7 @@ def sketch(
     groups: Sequence[int] | None = None,
     report: Report = silent,
 ) -> Sketch:
-    """One pass over this process's groups, joined with what the others found: the same to the last bit on any number of them.
+    """One pass over this process's groups, joined with those of the others: the same to the last bit on any number of them.
 
     Args:
         source: of rows.
@@ -192,36 +139,48 @@ def sketch(
     """
     processes = ProcessGroup.current() if processes is None else processes
     mine = shares_of(source.group_sizes, processes.size)[processes.rank] if groups is None else groups
-    moments: dict[int, tuple[Moments, Moments]] = {}
-    sample: Sample | None = None
-    counted: Counter[Any] = Counter()
-    for i, group in enumerate(mine):
-        for chunk in source.read(group):
-            found = Moments.of(chunk.x), Moments.of(np.empty((len(chunk), 0)) if labels else chunk.y)
-            held = moments.get(group)
-            moments[group] = found if held is None else (held[0] + found[0], held[1] + found[1])
-            capacity = num_sampled + num_judges
-            sample = Sample.of(chunk, seed, capacity) if sample is None else sample.with_rows(chunk, seed)
-            if labels:
-                counted.update(_counts(chunk.y))
-                if len(counted) > MOST_LABELS:
-                    raise ValueError(f"There are more than {MOST_LABELS} different labels; this is a regression.")
-        report("reading all rows", (i + 1) / len(mine))
-    found_by_all = processes.gathered((moments, sample, counted))
-    by_group = {group: pair for part, _, _ in found_by_all for group, pair in part.items()}
-    samples = [part for _, part, _ in found_by_all if part is not None]
-    if not samples:
-        raise ValueError("There are no rows to learn from: the source is empty.")
+    whole: Sample[Chunk] = Sample(num_sampled + num_judges, seed)
+    parts = processes.gathered(lambda: _own_part(source, mine, Sample(whole.capacity, seed), labels, report))
+    for part in parts:
+        if part.sample is not None:
+            whole.add(part.sample)
+    sample = whole.rows()
+    by_group = {group: pair for part in parts for group, pair in part.moments.items()}
     # In the order of the groups, whoever read them: sums in another order differ in their last bits.
     order = sorted(by_group)
     x, y = by_group[order[0]]
     for group in order[1:]:
         x, y = x + by_group[group][0], y + by_group[group][1]
-    whole = samples[0].merged(samples[1:])
     held_out = min(num_judges, int(LARGEST_SHARE * x.count)) if judges else 0
-    totals: Counter[Any] = sum((part for _, _, part in found_by_all), Counter())
+    totals: Counter[Any] = sum((part.labels for part in parts), Counter())
     counts = tuple(by_group[group][0].count if group in by_group else 0 for group in range(len(source.group_sizes)))
-    return Sketch(seed, x, y, whole, dict(totals), held_out, counts)
+    return Sketch(seed, x, y, sample, dict(totals), held_out, counts)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one process keeps of its groups."""
+
+    moments: dict[int, tuple[Moments, Moments]]
+    sample: Chunk | None
+    labels: Counter[Any]
+
+
+def _own_part(source: RowSource, groups: Sequence[int], sample: Sample[Chunk], labels: bool, report: Report) -> _Part:
+    moments: dict[int, tuple[Moments, Moments]] = {}
+    counted: Counter[Any] = Counter()
+    for i, group in enumerate(groups):
+        for chunk in source.read(group):
+            x, y = Moments.of(chunk.x), Moments.of(np.empty((len(chunk), 0)) if labels else chunk.y)
+            before = moments.get(group)
+            moments[group] = (x, y) if before is None else (before[0] + x, before[1] + y)
+            sample.add(chunk)
+            if labels:
+                counted.update(_counts(chunk.y))
+                if len(counted) > MOST_LABELS:
+                    raise ValueError(f"There are more than {MOST_LABELS} different labels; this is a regression.")
+        report("reading all rows", (i + 1) / len(groups))
+    return _Part(moments, sample.rows() if sample.num_seen else None, counted)
 
 
 def _counts(labels: Shaped[NDArray[Any], " n"]) -> dict[Any, int]:

@@ -78,7 +78,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Columns:
+class Encoder:
     """How a table becomes numbers.
 
     Attributes:
@@ -94,7 +94,7 @@ class Columns:
     number_labels: bool | None = None
 
     @staticmethod
-    def fit(table: Table, target: str, leave_out: Sequence[str] = ()) -> Columns:
+    def fit(table: Table, target: str, leave_out: Sequence[str] = ()) -> Encoder:
         """Learn from training rows what each column is.
 
         Raises:
@@ -107,28 +107,28 @@ class Columns:
         dropped = [(name, "is left out, as you asked") for name in table.names if name in leave_out and name != target]
         for name in table.names:
             if name != target and name not in leave_out:
-                found = _learned(table, name)
-                if isinstance(found, Column):
-                    columns.append(found)
+                learned = _learned(table, name)
+                if isinstance(learned, Column):
+                    columns.append(learned)
                 else:
-                    dropped.append((name, found))
+                    dropped.append((name, learned))
         if not columns:
             why = "; ".join(f"{name!r} {reason}" for name, reason in dropped[:3])
             raise UserError(
                 f"{table.source.path} has no column to predict {target!r} from{': ' + why if why else ''} "
                 "(columns are parted by comma, semicolon, tab or bar)."
             )
-        return Columns(target, tuple(columns), tuple(dropped))
+        return Encoder(target, tuple(columns), tuple(dropped))
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the columns that are used."""
+        return [column.name for column in self.columns]
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the numbers, in the order of `transform`."""
         return tuple(column.all_features[i] for column in self.columns for i in column.kept)
-
-    def missing_from(self, names: Sequence[str]) -> list[str]:
-        """The columns that a table with these names lacks."""
-        present = set(names)
-        return [column.name for column in self.columns if column.name not in present]
 
     def transform(self, table: Table) -> Float[Array, "N F"]:
         """The numbers of each row.
@@ -136,7 +136,8 @@ class Columns:
         Raises:
             UserError: when columns are missing, or naming a cell that is not what its column held in training.
         """
-        missing = self.missing_from(table.names)
+        present = set(table.names)
+        missing = [name for name in self.inputs if name not in present]
         if missing:
             raise UserError(
                 f"{table.source.path} lacks {len(missing)} of the {len(self.columns)} columns of the model: {_some(missing)}."
@@ -152,11 +153,11 @@ class Columns:
     def to_json(self) -> dict[str, Any]:
         """As plain lists, numbers and text."""
         columns = [{k: list(v) if isinstance(v, tuple) else v for k, v in vars(column).items()} for column in self.columns]
-        found = {"target": self.target, "columns": columns, "dropped": [list(pair) for pair in self.dropped]}
-        return found if self.number_labels is None else found | {"number_labels": self.number_labels}
+        node = {"target": self.target, "columns": columns, "dropped": [list(pair) for pair in self.dropped]}
+        return node if self.number_labels is None else node | {"number_labels": self.number_labels}
 
     @staticmethod
-    def from_json(node: Any) -> Columns:
+    def from_json(node: Any) -> Encoder:
         """What `to_json` wrote.
 
         Raises:
@@ -166,12 +167,12 @@ class Columns:
             columns = tuple(_column_from_json(part) for part in node["columns"])
             dropped = tuple((str(name), str(reason)) for name, reason in node["dropped"])
             decided = node.get("number_labels")
-            found = Columns(str(node["target"]), columns, dropped, None if decided is None else bool(decided))
+            encoder = Encoder(str(node["target"]), columns, dropped, None if decided is None else bool(decided))
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"The description of the columns is none ({type(error).__name__}: {error}).") from error
         if not columns or len({column.name for column in columns}) < len(columns):
             raise ValueError("The description of the columns has none, or one of them twice.")
-        return found
+        return encoder
 
 
 def _column_from_json(part: Any) -> Column:
@@ -204,7 +205,7 @@ def _learned(table: Table, name: str) -> Column | str:
     kept = tuple(i for i, part in enumerate(features.T) if len(np.unique(part[~np.isnan(part)])) > 1)
     if not kept:
         return "has the same value in every row"
-    if kind == "number" and len(table) > 2 and np.unique(features[:, 0] - table.rows).tolist() in ([0.0], [1.0]):
+    if kind == "number" and len(table) > 2 and np.unique(features[:, 0] - table.number).tolist() in ([0.0], [1.0]):
         return "counts the rows"
     fill = tuple(float(np.nanmedian(features[:, i])) for i in kept)
     return Column(name, kind, kept, fill, values, shares)
@@ -250,10 +251,10 @@ def _kind(table: Table, name: str) -> tuple[Any, tuple[str, ...], tuple[float, .
 
 
 def _refuse_nearly(table: Table, name: str, raw: Any, pattern: str, what: str) -> None:
-    found = matches(raw, pattern)
+    usual = matches(raw, pattern)
     present = np.asarray(raw.is_valid())
-    if 0.5 <= found.sum() / present.sum() < 1:
-        row = int(np.argmax(present & ~found))
+    if 0.5 <= usual.sum() / present.sum() < 1:
+        row = int(np.argmax(present & ~usual))
         raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} {what}; mend it, or leave the column out (--drop).")
 
 

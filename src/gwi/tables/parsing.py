@@ -96,14 +96,14 @@ def numbers(table: Table, name: str) -> Float[Array, " N"]:
     raw = checked(table, name)
     if pa.types.is_timestamp(raw.type):
         raise UserError(f"{table.source.path}, column {name!r} holds dates where numbers are wanted.")
-    found = raw if pa.types.is_floating(raw.type) else cast_numbers(table, raw)
-    if found is None:
+    cast = raw if pa.types.is_floating(raw.type) else cast_numbers(table, raw)
+    if cast is None:
         bad = np.asarray(raw.is_valid()) & ~matches(raw, number_pattern(table))
         row = int(np.argmax(bad))
         raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is no number.")
-    values = np.asarray(found.fill_null(math.nan), dtype=np.float64)
+    values = np.asarray(cast.fill_null(math.nan), dtype=np.float64)
     # NaN where text said so in letters of another case is refused with infinities.
-    strange = ~np.isfinite(values) & np.asarray(found.is_valid())
+    strange = ~np.isfinite(values) & np.asarray(cast.is_valid())
     if strange.any():
         row = int(np.argmax(strange))
         raise UserError(f"{table.place(row, name)}: {raw[row].as_py()!r} is infinite, or too large for a number.")

@@ -1,7 +1,7 @@
 """Tables from files: CSV with any usual delimiter and encoding, Parquet, gzip; whole or some rows at a time.
 
 Cells of text files stay text as they are written; `tables.encoder` makes numbers of them. pyarrow parses. What is ours is to say
-where a file is wrong: `UserError` names file, line and column.
+where a file is wrong: `UserError` names file, line and column. `tables.parquet` reads Parquet.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gwi.exceptions import UserError
-from gwi.tables.schemas import joint_schema
-from gwi.tables.text import BLOCK, Utf8
+from gwi.tables.parquet import ParquetReader, file_schemas, first_line, joint_schema, parquet_files
 
+# Bytes of text read at a time.
+BLOCK = 1 << 20
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 # Where a Parquet file says with which mark its text writes decimals.
 DECIMAL = b"gwi.decimal"
@@ -32,6 +33,72 @@ SAMPLE = 1 << 16
 _COMMA_NUMBER, _POINT_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?"), re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OTHER_KIND = re.compile(r'\s*(?:(\{\s*["}]|\[\s*[\[{])|<(?:!doctype|html|\?xml))', re.IGNORECASE)
+
+
+class Utf8(io.RawIOBase):
+    """The characters of a file as UTF-8, whatever its encoding; refuses NUL and what is no text, naming the line."""
+
+    def __init__(self, path: Path, encoding: str, is_compressed: bool):
+        self._path = path
+        self._file = path.open("rb")
+        self._raw: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if is_compressed else self._file
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)("strict")
+        self._line = 1
+        self._pending = memoryview(b"")
+        self._started = self._ended = False
+        self._size = max(path.stat().st_size, 1)
+        # Blank lines at the beginning, which are not handed on; quotation marks.
+        self.num_skipped = self.num_quotes = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def close(self) -> None:
+        """The file too."""
+        self._file.close()
+        super().close()
+
+    @property
+    def share(self) -> float:
+        """How much of the file has been read."""
+        return 1.0 if self._file.closed else self._file.tell() / self._size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as characters are at hand, and say how far; 0 at the end."""
+        while not self._pending and not self._ended:
+            self._pending = memoryview(self._next().encode())
+        size = min(len(buffer), len(self._pending))
+        buffer[:size] = self._pending[:size]
+        self._pending = self._pending[size:]
+        return size
+
+    def _next(self) -> str:
+        try:
+            block = self._raw.read(BLOCK)
+        except (EOFError, OSError, zlib.error) as error:
+            raise UserError(f"{self._path} is a damaged gzip file ({error}).") from error
+        self._ended = not block
+        try:
+            text = self._decoder.decode(block, self._ended)
+        except UnicodeDecodeError as error:
+            line = self._line + error.object[: error.start].count(b"\n")
+            kind = "UTF-16" if "16" in self._encoding else "UTF-8"
+            raise UserError(f"{self._path}, line {line}: the text is not {kind}; save the file as UTF-8.") from error
+        nul = text.find("\0")
+        if nul >= 0:
+            line = self._line + text.count("\n", 0, nul)
+            raise UserError(f"{self._path}, line {line}: there is a NUL character; this is no text file, or a damaged one.")
+        if not self._started:
+            full = len(text)
+            text = text.lstrip("\r\n")
+            self.num_skipped += full - len(text)
+            self._line += full - len(text)
+            self._started = bool(text)
+        self._line += text.count("\n")
+        self.num_quotes += text.count('"')
+        return text
 
 
 @dataclass(frozen=True)
@@ -63,19 +130,18 @@ class Source:
     def place(self, row: int, column: str | None = None) -> str:
         """Where a row is, from 0, for a sentence: the line of a text file, the row of a Parquet file."""
         where = f", column {column!r}" if column is not None else ""
-        found = self.lines([row])[0]
-        kind = "row" if self.is_parquet else "line"
-        return f"{self.path}, {kind} {found}{where}" if found else f"{self.path}{where}"
+        line, kind = self.lines([row])[0], "row" if self.is_parquet else "line"
+        return f"{self.path}, {kind} {line}{where}" if line else f"{self.path}{where}"
 
     def lines(self, rows: Sequence[int]) -> list[int]:
         """The line of each row of a text file, or its number from 1 in a Parquet file; 0 for one that is not there."""
         if self.is_parquet or not rows:
             return [row + 1 for row in rows]
         wanted, last = set(rows), max(rows)
-        found = {
+        lines = {
             number - 1: line for number, (line, _) in zip(range(last + 2), _lines(self), strict=False) if number - 1 in wanted
         }
-        return [found.get(row, 0) for row in rows]
+        return [lines.get(row, 0) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -85,20 +151,28 @@ class Table:
     Attributes:
         source: where they are from.
         data: a pyarrow table.
-        rows: the number of each row in the file, from 0.
+        number: of each row in the file, from 0.
     """
 
     source: Source
     data: Any
-    rows: NDArray[np.int64]
+    number: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.number)
 
     def __getitem__(self, chosen: NDArray[Any]) -> Table:
         """Some rows, by places or by a mask."""
         places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        return Table(self.source, self.data.take(places), self.rows[places])
+        return Table(self.source, self.data.take(places), self.number[places])
+
+    @staticmethod
+    def join(parts: Sequence[Table]) -> Table:
+        """The rows of all, which are of one file."""
+        import pyarrow as pa
+
+        data = pa.concat_tables([part.data for part in parts]).combine_chunks()
+        return Table(parts[0].source, data, np.concatenate([part.number for part in parts]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,22 +185,27 @@ class Table:
 
     def place(self, row: int, column: str | None = None) -> str:
         """Where a row of this part is in the file."""
-        return self.source.place(int(self.rows[row]), column)
+        return self.source.place(int(self.number[row]), column)
 
 
-def _lines(source: Source) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a text file with the line on which each begins; blank lines are none. Slow: for the place of a mistake."""
+def _lines(source: Source, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a text file with the line on which each begins; blank lines are none. Slow: for the place of a mistake.
+
+    Raises:
+        csv.Error: where `strict`, with the line and the reason; else rows end there.
+    """
     stream = source.text()
     with io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8", newline="") as text:
-        reader = csv.reader(text, delimiter=source.delimiter)
+        reader = csv.reader(text, delimiter=source.delimiter, strict=strict)
         line = 1
         try:
             for cells in reader:
                 if cells:
                     yield line + stream.num_skipped, cells
                 line = reader.line_num + 1
-        except csv.Error:
-            return
+        except csv.Error as error:
+            if strict:
+                raise csv.Error(line, str(error)) from error
 
 
 def open_table(path: Path) -> Source:
@@ -177,22 +256,22 @@ def _sniffed(source: Source) -> Source:
     if other := _OTHER_KIND.match(text):
         kind = "JSON" if other[1] else "a page of HTML or XML"
         raise UserError(f"{source.path} is {kind}; export the table as CSV or Parquet.")
-    found: dict[str, list[list[str]]] = {}
+    parsed: dict[str, list[list[str]]] = {}
     for delimiter in DELIMITERS:
         try:
             rows = [cells for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if cells]
         except csv.Error as error:
             raise UserError(f"{source.path} cannot be read as a table: {error}.") from error
         # The last row of a sample may be cut off.
-        found[delimiter] = rows if is_whole or len(rows) < 3 else rows[:-1]
+        parsed[delimiter] = rows if is_whole or len(rows) < 3 else rows[:-1]
 
     def agreement(delimiter: str) -> tuple[bool, float, int]:
-        first, *others = found[delimiter][:100]
+        first, *others = parsed[delimiter][:100]
         same = sum(len(cells) == len(first) for cells in others) / max(len(others), 1)
         return len(first) > 1, same, len(first)
 
-    best = max(found, key=agreement)
-    rows = found[best]
+    best = max(parsed, key=agreement)
+    rows = parsed[best]
     cells = [cell.strip() for row in rows[1:] for cell in row]
     # A comma between digits is a decimal mark where it does not part columns and no number has a point.
     has_commas = best != "," and any(_COMMA_NUMBER.fullmatch(cell) for cell in cells)
@@ -226,43 +305,18 @@ def _check_header(place: str, header: tuple[str, ...]) -> None:
 
 
 def _open_parquet(path: Path) -> Source:
-    schema = _joint_schema(path)
-    header = tuple(str(name) for name in schema.names)
-    return Source(path, header, is_parquet=True, decimal=((schema.metadata or {}).get(DECIMAL, b".")).decode())
-
-
-def _joint_schema(path: Path) -> Any:
-    """The columns of a Parquet file, or of all files of a folder: in the order of the first, of types that hold all values.
-
-    Raises:
-        UserError: naming a file that is damaged, or two that are not parts of one table.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    found: list[tuple[str, Any]] = []
-    for part in parquet_files(path):
+    files = parquet_files(path)
+    for part in files:
         if path.is_dir() and any("=" in folder for folder in part.relative_to(path).parent.parts):
             raise UserError(
                 f"{part}: values of columns are in the names of folders; write them into the files, or fit from Python, which "
                 "reads such folders."
             )
-        try:
-            found.append((str(part), pq.read_schema(part)))
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{part} is a damaged Parquet file ({_first_line(error)}).") from error
-    _check_header(str(path), tuple(str(name) for name in found[0][1].names))
-    try:
-        return joint_schema(found)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-
-
-def parquet_files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder in the order of their names."""
-    if not path.is_dir():
-        return [path]
-    return sorted(part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and part.is_file())
+    schemas = file_schemas(files)
+    _check_header(str(path), tuple(str(name) for name in schemas[0][1].names))
+    schema = joint_schema(schemas)
+    header = tuple(str(name) for name in schema.names)
+    return Source(path, header, is_parquet=True, decimal=((schema.metadata or {}).get(DECIMAL, b".")).decode())
 
 
 def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
@@ -276,9 +330,9 @@ def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
     held: list[Any] = []
     count = start = 0
     share = 0.0
-    for batch, share in _parquet_batches(source, size) if source.is_parquet else _text_batches(source):
-        held.append(batch)
-        count += batch.num_rows
+    for part, share in _parquet_parts(source, size) if source.is_parquet else _text_parts(source):
+        held += part.to_batches()
+        count += part.num_rows
         while count >= size:
             joined = pa.Table.from_batches(held)
             yield Table(source, joined.slice(0, size), np.arange(start, start + size)), share
@@ -290,13 +344,18 @@ def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
         raise UserError(f"{source.path} has names of columns and no rows.")
 
 
-def read_table(path: Path) -> Table:
+def read_table(file: Path | Source) -> Table:
     """All rows of a file."""
-    source = open_table(path)
-    return next(table for table, _ in read_parts(source, 1 << 60))
+    return next(table for table, _ in read_parts(file if isinstance(file, Source) else open_table(file), 1 << 60))
 
 
-def _text_batches(source: Source) -> Iterator[tuple[Any, float]]:
+def _parquet_parts(source: Source, size: int) -> Iterator[tuple[Any, float]]:
+    reader = ParquetReader(source.path)
+    for table, rows in reader.tables(size=min(size, 1 << 16)):
+        yield table, float(rows[-1] + 1) / sum(reader.group_sizes)
+
+
+def _text_parts(source: Source) -> Iterator[tuple[Any, float]]:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -312,53 +371,25 @@ def _text_batches(source: Source) -> Iterator[tuple[Any, float]]:
                 ),
             )
             for batch in reader:
-                yield batch.rename_columns(list(source.header)), stream.share
+                yield pa.Table.from_batches([batch]).rename_columns(list(source.header)), stream.share
         except pa.ArrowException as error:
-            raise UserError(_fault(source) or f"{source.path} cannot be read as a table: {_first_line(error)}") from error
+            raise UserError(_fault(source) or f"{source.path} cannot be read as a table: {first_line(error)}") from error
         if stream.num_quotes % 2 and (fault := _fault(source)):
             raise UserError(fault)
 
 
 def _fault(source: Source) -> str | None:
     """The first row with another number of cells than the header has, or a quotation that does not end, in a sentence."""
-    stream = source.text()
-    with io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8", newline="") as text:
-        reader = csv.reader(text, delimiter=source.delimiter, strict=True)
-        line = 1
-        try:
-            for cells in reader:
-                if cells and len(cells) != len(source.header):
-                    return (
-                        f"{source.path}, line {line + stream.num_skipped}: {len(cells)} cell{'s' * (len(cells) != 1)} where "
-                        f"the header has {len(source.header)} (the delimiter is taken to be the {DELIMITERS[source.delimiter]})."
-                    )
-                line = reader.line_num + 1
-        except csv.Error as error:
-            if "unexpected end" in str(error) or "field larger" in str(error):
-                return f"{source.path}, line {line}: a quotation mark opens a cell that never ends."
-            return f"{source.path}, line {line}: {error}."
+    try:
+        for line, cells in _lines(source, strict=True):
+            if len(cells) != len(source.header):
+                return (
+                    f"{source.path}, line {line}: {len(cells)} cell{'s' * (len(cells) != 1)} where "
+                    f"the header has {len(source.header)} (the delimiter is taken to be the {DELIMITERS[source.delimiter]})."
+                )
+    except csv.Error as error:
+        line, reason = error.args
+        if "unexpected end" in reason or "field larger" in reason:
+            return f"{source.path}, line {line}: a quotation mark opens a cell that never ends."
+        return f"{source.path}, line {line}: {reason}."
     return None
-
-
-def _parquet_batches(source: Source, size: int) -> Iterator[tuple[Any, float]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    files = parquet_files(source.path)
-    schema = _joint_schema(source.path)
-    for i, path in enumerate(files):
-        try:
-            with pq.ParquetFile(path) as file:
-                total, done = max(file.metadata.num_rows, 1), 0
-                for batch in file.iter_batches(batch_size=min(size, 1 << 16), use_threads=False):
-                    done += batch.num_rows
-                    if batch.schema != schema:
-                        arrays = [batch.column(field.name).cast(field.type, safe=False) for field in schema]
-                        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-                    yield batch, (i + done / total) / len(files)
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path} is a damaged Parquet file ({_first_line(error)}).") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

@@ -6,10 +6,9 @@ import csv
 import gzip
 import io
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol, runtime_checkable
 
 from gwi.exceptions import UserError
 from gwi.tables.source import Table
@@ -34,6 +33,19 @@ def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path
     return [name for name in header if name in wanted]
 
 
+def beside(table: Table, kept: Sequence[str], predictions: dict[str, Any]) -> dict[str, Any]:
+    """Columns that are copied, and predictions; a column that is copied steps aside for one of ours."""
+    return {_free_name(name, predictions, kept): table.column(name) for name in kept} | predictions
+
+
+def _free_name(name: str, predictions: dict[str, Any], kept: Sequence[str]) -> str:
+    while name in predictions:
+        name += "_input"
+        if name in kept:
+            name += "_"
+    return name
+
+
 def excel_safe(cell: Any) -> Any:
     """The cell, with an apostrophe before text that a spreadsheet would take for a formula."""
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
@@ -41,49 +53,54 @@ def excel_safe(cell: Any) -> Any:
     return cell
 
 
+@runtime_checkable
+class Output(Protocol):
+    """What bytes are written to."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Some more of them."""
+        ...
+
+
 class Writer:
-    """Writes parts of one table.
+    """Writes parts of one table to an open file, which stays open.
 
     Args:
-        path: of the file; None for the output stream.
-        suffixes: of the name that the file will have, which say its kind.
+        file: to write to.
+        suffixes: of the file's name, which say its kind.
         excel_safe: whether text cells are escaped.
     """
 
-    def __init__(self, path: Path | None, suffixes: Sequence[str], excel_safe: bool):
-        self._path = path
-        self._is_parquet = path is not None and bool(suffixes) and suffixes[-1] in (".parquet", ".pq")
-        self._is_gzip = path is not None and bool(suffixes) and suffixes[-1] == ".gz"
+    def __init__(self, file: Output, suffixes: Sequence[str], excel_safe: bool = False):
+        last = suffixes[-1] if suffixes else ""
+        self._is_parquet = last in (".parquet", ".pq")
+        self._packed: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if last == ".gz" else None  # type: ignore[call-overload]
+        self._file = file if self._packed is None else self._packed
         self._delimiter = "\t" if ".tsv" in suffixes else ","
         self._excel_safe = excel_safe
-        self._begun = False
-        self._file: BinaryIO | gzip.GzipFile | None = None
+        self._has_header = False
         self._parquet: Any = None
 
     def __enter__(self) -> Writer:
-        if self._path is not None and not self._is_parquet:
-            self._file = gzip.GzipFile(self._path, "xb", mtime=0) if self._is_gzip else self._path.open("xb")
         return self
 
     def __exit__(self, *details: object) -> None:
-        for open_file in (self._parquet, self._file):
+        for open_file in (self._parquet, self._packed):
             if open_file is not None:
                 open_file.close()
 
-    def write(self, table: Table, kept: Sequence[str], found: dict[str, Any]) -> None:
-        """Rows of the file that was read, and what was found for them."""
-        # A column that is copied steps aside for one of ours.
-        columns = {_free_name(name, found, kept): table.column(name) for name in kept}
+    def write(self, columns: dict[str, Any]) -> None:
+        """Some rows, by the names of their columns: arrays of numpy or of pyarrow."""
         if self._is_parquet:
-            self._write_parquet(columns | found)
+            self._write_parquet(columns)
             return
-        cells = [*columns.values(), *found.values()]
-        if not self._begun:
-            names = [*columns, *found]
-            self._write_bytes(self._rows([[excel_safe(name) for name in names] if self._excel_safe else names]))
-            self._begun = True
+        if not self._has_header:
+            names = list(columns)
+            self._file.write(self._rows([[excel_safe(name) for name in names] if self._excel_safe else names]))
+            self._has_header = True
+        cells = list(columns.values())
         lines = None if self._excel_safe else _plain_lines(cells, self._delimiter)
-        self._write_bytes(self._rows(zip(*map(self._listed, cells), strict=True)) if lines is None else lines)
+        self._file.write(self._rows(zip(*map(self._listed, cells), strict=True)) if lines is None else lines)
 
     def _listed(self, column: Any) -> list[Any]:
         values = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
@@ -94,22 +111,13 @@ class Writer:
         csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
         return text.getvalue().encode()
 
-    def _write_bytes(self, lines: bytes) -> None:
-        if self._file is not None:
-            self._file.write(lines)
-        else:
-            sys.stdout.write(lines.decode())
-            sys.stdout.flush()
-
     def _write_parquet(self, columns: dict[str, Any]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        part = pa.table(
-            {name: pa.array(v) if not isinstance(v, pa.Array | pa.ChunkedArray) else v for name, v in columns.items()}
-        )
+        part = pa.table(columns)
         if self._parquet is None:
-            self._parquet = pq.ParquetWriter(self._path, part.schema)
+            self._parquet = pq.ParquetWriter(self._file, part.schema)
         self._parquet.write_table(part)
 
 
@@ -130,11 +138,3 @@ def _plain_lines(columns: Sequence[Any], delimiter: str) -> bytes | None:
     lines = pc.binary_join_element_wise(*cells, delimiter)
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     return pc.binary_join(whole, "\n")[0].as_buffer().to_pybytes() + b"\n"
-
-
-def _free_name(name: str, found: dict[str, Any], kept: Sequence[str]) -> str:
-    while name in found:
-        name += "_input"
-        if name in kept:
-            name += "_"
-    return name

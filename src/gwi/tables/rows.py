@@ -1,4 +1,4 @@
-"""Some rows of a table, and what any place gives that rows are read from."""
+"""Some rows, and what anything gives that rows are read from."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from numpy.typing import NDArray
-
-from gwi._typing import Array
 
 # Rows read at a time.
 CHUNK_SIZE = 1 << 15
+# Numbers that are read into memory without a thought: 80 MB.
+FEW_NUMBERS = 10**7
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Chunk:
     """Some rows.
 
     Attributes:
-        x: features.
+        x: features, or rows of any other shape.
         y: targets, one column each, or labels.
         number: of each row in the source, from 0.
     """
 
-    x: Float[Array, "n D"]
+    x: Shaped[NDArray[Any], "n ..."]
     y: Shaped[NDArray[Any], "n ..."]
     number: Int[NDArray[Any], " n"]
 
