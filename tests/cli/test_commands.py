@@ -17,7 +17,7 @@ from gwi.cli import commands as cli
 from gwi.estimators.table_model import mean_of
 from gwi.tables.encoder import Encoder
 from gwi.tables.source import Source, Table, read_table
-from gwi.tables.writer import Writer, beside, excel_safe
+from gwi.tables.writer import Writer, excel_safe, with_copied
 
 pytestmark = pytest.mark.unchecked
 
@@ -119,7 +119,7 @@ def test_fast_and_slow_lines_are_the_same_table(tmp_path):
             path = tmp_path / f"{kind}{len(keep)}.csv"
             with path.open("wb") as file, Writer(file, [".csv"]) as writer:
                 for rows in (np.array([0, 1]), np.array([2, 3])):
-                    writer.write(beside(Table(source, data, np.arange(4))[rows], keep, {"prediction": numbers[rows]}))
+                    writer.write(with_copied(Table(source, data, np.arange(4))[rows], keep, {"prediction": numbers[rows]}))
             found[kind, len(keep)] = read_rows(path)
             assert [row["text"] for row in found[kind, len(keep)]] == text
     for rows in found.values():

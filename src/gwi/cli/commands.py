@@ -224,7 +224,7 @@ def predict(
     from gwi._progress import progress
     from gwi.estimators.table_model import TableModel
     from gwi.tables.source import open_table, read_parts
-    from gwi.tables.writer import Writer, beside, kept_names
+    from gwi.tables.writer import Writer, kept_names, with_copied
 
     fitted, source = TableModel.load(model), open_table(data)
     used = fitted.encoder.inputs
@@ -236,7 +236,7 @@ def predict(
     opened: Any = nullcontext(OutputStream()) if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
-            writer.write(beside(table, kept, fitted.predict(table, coverage)))
+            writer.write(with_copied(table, kept, fitted.predict(table, coverage)))
             report("rows", share)
 
 

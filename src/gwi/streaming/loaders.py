@@ -10,7 +10,7 @@ import copy
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -44,11 +44,8 @@ class ArraySource:
     x: Float[Array, "N D"]
     y: Shaped[NDArray[Any], "N ..."]
     group_size: int = GROUP_SIZE
-
-    @property
-    def features(self) -> None:
-        """None have names."""
-        return
+    # None have names.
+    features: ClassVar[None] = None
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -80,10 +77,12 @@ class LoaderSource:
         self._loader, self._labels = loader, labels
         self._places = _places(loader)
         self._first, self._keeps_order = "", False
+        self.features = None
         if self._places is not None:
-            self._sizes = _even_groups(len(self._places), GROUP_SIZE)
+            self.group_sizes = _even_groups(len(self._places), GROUP_SIZE)
         else:
-            self._sizes = (sum(len(rows) for rows, _ in self._batches()),)
+            # One that decides its own order is one group.
+            self.group_sizes = (sum(len(rows) for rows, _ in self._batches()),)
 
     def in_one_order(self) -> LoaderSource:
         """The same, but a pass that begins with other rows than the first is an error: where rows are known by their number."""
@@ -105,23 +104,13 @@ class LoaderSource:
             yield batch
 
     @property
-    def features(self) -> None:
-        """None have names."""
-        return
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """Runs of places; a loader that decides its own order is one group."""
-        return self._sizes
-
-    @property
     def fingerprint(self) -> Any:
         """A hash of some rows at even distances; of a loader that decides its own order of the first batch."""
         if self._places is None:
-            return [self._sizes, self._first]
+            return [self.group_sizes, self._first]
         dataset: Any = self._loader.dataset
         chosen = self._places[:: max(1, len(self._places) // NUM_COMPARED)]
-        return [self._sizes, digest([[place, described(dataset[place])] for place in chosen])]
+        return [self.group_sizes, digest([[place, described(dataset[place])] for place in chosen])]
 
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group, one batch of the loader at a time."""
@@ -131,7 +120,7 @@ class LoaderSource:
             batches = DataLoader(
                 loader.dataset,
                 batch_size=loader.batch_size,
-                sampler=self._places[number : number + self._sizes[group]],
+                sampler=self._places[number : number + self.group_sizes[group]],
                 num_workers=loader.num_workers,
                 collate_fn=loader.collate_fn,
             )

@@ -84,12 +84,18 @@ class Sample(Generic[R]):
         Raises:
             ValueError: when there were no rows.
         """
-        if not self._parts:
-            raise ValueError("There are no rows to learn from: the source is empty.")
-        joined = self._parts[0] if len(self._parts) == 1 else type(self._parts[0]).join(self._parts)
-        return joined[np.argsort(priorities(joined.number, self.seed), kind="stable")[: self.capacity]]
+        held = self._held()
+        return held[np.argsort(priorities(held.number, self.seed), kind="stable")[: self.capacity]]
 
     def in_order(self) -> R:
         """The sample, by the numbers of the rows."""
-        rows = self.rows()
-        return rows[np.argsort(rows.number)]
+        held = self._held() if self._num_held <= self.capacity else self.rows()
+        is_ordered = (np.diff(held.number) > 0).all()
+        return held if is_ordered else held[np.argsort(held.number)]
+
+    def _held(self) -> R:
+        if not self._parts:
+            raise ValueError("There are no rows to learn from: the source is empty.")
+        if len(self._parts) > 1:
+            self._parts = [type(self._parts[0]).join(self._parts)]
+        return self._parts[0]

@@ -232,18 +232,8 @@ class ParquetSource:
         features: tuple[str, ...] | None,
         conversion: Any = None,
     ):
-        self._reader, self._convert, self._columns = reader, convert, list(columns)
-        self._features, self._conversion = features, conversion
-
-    @property
-    def features(self) -> tuple[str, ...] | None:
-        """Names of the columns of x."""
-        return self._features
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """Rows of each row group."""
-        return self._reader.group_sizes
+        self._reader, self._convert, self._columns, self._conversion = reader, convert, list(columns), conversion
+        self.features, self.group_sizes = features, reader.group_sizes
 
     @property
     def fingerprint(self) -> Any:

@@ -33,7 +33,7 @@ def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path
     return [name for name in header if name in wanted]
 
 
-def beside(table: Table, kept: Sequence[str], predictions: dict[str, Any]) -> dict[str, Any]:
+def with_copied(table: Table, kept: Sequence[str], predictions: dict[str, Any]) -> dict[str, Any]:
     """Columns that are copied, and predictions; a column that is copied steps aside for one of ours."""
     return {_free_name(name, predictions, kept): table.column(name) for name in kept} | predictions
 
