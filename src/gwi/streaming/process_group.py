@@ -97,10 +97,10 @@ def joined(timeout: float = TIMEOUT) -> Iterator[ProcessGroup]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield ProcessGroup.current()
         return
-    place = int(os.environ.get("LOCAL_RANK", "0"))
-    has_gpu = place < torch.cuda.device_count()
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    has_gpu = local_rank < torch.cuda.device_count()
     if has_gpu:
-        torch.cuda.set_device(place)
+        torch.cuda.set_device(local_rank)
     backend = "cpu:gloo,cuda:nccl" if has_gpu else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
