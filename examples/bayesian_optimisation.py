@@ -25,6 +25,8 @@ from gwi.botorch import BoTorchModel
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
+from gwi.parts import Gaussian
+
 NUM_INITIAL, NUM_EVALUATIONS, SEED = 6, 16, 0
 branin = Branin(dtype=torch.float64)
 BOUNDS = torch.as_tensor(branin.bounds)
@@ -33,7 +35,7 @@ BOUNDS = torch.as_tensor(branin.bounds)
 # %% What we believe after some evaluations. BoTorch maximises, hence −y.
 def believe(x: Tensor, y: Tensor) -> GWIRegressor:
     """A GP mean over all rows, with the exact posterior around it."""
-    return GWIRegressor(mean="svgp-all", noise="constant", covariance="titsias", random_state=SEED).fit(x, -y)
+    return GWIRegressor(mean="svgp-all", covariance="titsias", random_state=SEED, likelihood=Gaussian("constant")).fit(x, -y)
 
 
 # %% Where to look next: the point that promises most improvement over the best so far.

@@ -22,6 +22,8 @@ from gwi import GWIClassifier
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
+from gwi.parts import Covariance
+
 # %% Digits 0 to 7 are known. Eights and nines come only when the model is in use.
 images, labels = load_digits(return_X_y=True)
 order = np.random.default_rng(0).permutation(len(images))
@@ -76,7 +78,7 @@ def main() -> None:
     network = trained()
 
     # %% Two lines.
-    model = GWIClassifier(network, freeze_mean=True, num_inducing=200, random_state=0)
+    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=200))
     model.fit(x, y, validation=(x_unseen, y_unseen))
 
     # %% What came of it.

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from gwi import GWIRegressor
 from gwi.botorch import BoTorchModel
+from gwi.parts import Gaussian
 
 pytestmark = pytest.mark.unchecked
 
@@ -35,7 +36,7 @@ def rows():
 @pytest.fixture(scope="module")
 def one(rows):
     """One target, far from standardised."""
-    return GWIRegressor("svgp-all", noise="constant", random_state=0).fit(rows, 100 + 10 * rows.sin().sum(1))
+    return GWIRegressor("svgp-all", random_state=0, likelihood=Gaussian("constant")).fit(rows, 100 + 10 * rows.sin().sum(1))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def two(rows):
 @pytest.fixture(scope="module")
 def hills():
     x = torch.tensor([[0.0], [0.15], [0.35], [0.5], [0.85], [1.0]], dtype=F64)
-    return x, bump(x), GWIRegressor("svgp-all", noise="constant", random_state=0).fit(x, bump(x))
+    return x, bump(x), GWIRegressor("svgp-all", random_state=0, likelihood=Gaussian("constant")).fit(x, bump(x))
 
 
 def batches(*shape):
@@ -91,7 +92,9 @@ def test_one_of_several_targets_can_be_asked_for(two):
 
 
 def test_a_column_of_targets_is_one_output(rows):
-    regressor = GWIRegressor("svgp-all", noise="constant", random_state=0).fit(rows, rows.sin().sum(1, keepdim=True))
+    regressor = GWIRegressor("svgp-all", random_state=0, likelihood=Gaussian("constant")).fit(
+        rows, rows.sin().sum(1, keepdim=True)
+    )
     model = BoTorchModel(regressor)
     assert model.num_outputs == 1
     torch.testing.assert_close(model.posterior(rows[:3]).mean, regressor.predict(rows[:3]))
@@ -139,7 +142,7 @@ def test_observation_noise_is_that_of_the_regressor_untempered(one, two):
 def test_noise_that_depends_on_the_row_follows_the_rows_of_a_batch():
     x = torch.rand(80, 1, dtype=F64, generator=torch.Generator().manual_seed(3))
     noise = (0.02 + x[:, 0]) * torch.randn(80, dtype=F64, generator=torch.Generator().manual_seed(4))
-    regressor = GWIRegressor("svgp-all", noise="input-dependent", random_state=0).fit(x, x[:, 0] + noise)
+    regressor = GWIRegressor("svgp-all", random_state=0, likelihood=Gaussian("input-dependent")).fit(x, x[:, 0] + noise)
     model, grid = BoTorchModel(regressor), torch.linspace(0, 1, 6, dtype=F64)[:, None]
     added = (
         model.posterior(grid.reshape(2, 3, 1), observation_noise=True).variance - model.posterior(grid.reshape(2, 3, 1)).variance
@@ -165,7 +168,7 @@ def test_equal_rows_and_measured_rows_can_be_sampled(one, rows):
 @pytest.mark.filterwarnings("error::linear_operator.utils.warnings.NumericalWarning")
 @pytest.mark.parametrize("unit", [1e-5, 1e8])
 def test_targets_of_any_size_can_be_sampled(rows, unit):
-    regressor = GWIRegressor("svgp-all", noise="constant", random_state=0).fit(rows, unit * rows.sin().sum(1))
+    regressor = GWIRegressor("svgp-all", random_state=0, likelihood=Gaussian("constant")).fit(rows, unit * rows.sin().sum(1))
     x = torch.cat([rows, rows]).requires_grad_()
     draws = BoTorchModel(regressor).posterior(x).rsample(torch.Size([8]))
     (gradient,) = torch.autograd.grad(draws.sum() / unit, x)

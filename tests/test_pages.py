@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import gwi
-from gwi import GWIWarning
+from gwi.exceptions import GWIWarning
 
 pytestmark = pytest.mark.unchecked
 

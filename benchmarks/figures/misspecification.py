@@ -22,7 +22,9 @@ from torch import Tensor, nn
 
 from benchmarks.figures.style import BLACK, GREEN, PICTURES, RECORDS, SEEN, UNSEEN, VERMILION, Array, band, canvas, look, save
 from benchmarks.tables.common.records import read, write
-from gwi import GWIRegressor, mlp
+from gwi import GWIRegressor
+from gwi.core import mlp
+from gwi.parts import Covariance, Gaussian
 
 NAME = "misspecification"
 PERIOD, NOISE_STD = 2.0, 0.2
@@ -88,7 +90,13 @@ def estimator(kind: str, x: Array) -> GWIRegressor:
             first.weight.mul_(15)
             first.bias.uniform_(-5, 5, generator=generator)
     mean = network if plain else nn.Sequential(PeriodicFeatures(period), *network)
-    return GWIRegressor(mean, kernel=kernel, num_inducing=30, noise="constant", tails="normal", random_state=0)
+    return GWIRegressor(
+        mean,
+        kernel=kernel,
+        random_state=0,
+        covariance=Covariance(num_inducing=30),
+        likelihood=Gaussian("constant", tails="normal"),
+    )
 
 
 def diagnosis(fitted: GWIRegressor, x: Array, y: Array) -> Sequence[Any]:

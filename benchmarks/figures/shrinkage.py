@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.figures.style import BLACK, BLUE, PICTURES, RECORDS, VERMILION, Array, canvas, look, save
 from benchmarks.tables.common.records import read, write
-from gwi import (
+from gwi.core import (
     ShrunkenKernel,
     SparsePosteriorKernel,
     covariance_problem,

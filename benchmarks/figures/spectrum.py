@@ -18,7 +18,7 @@ from benchmarks.render.markdown import table
 from benchmarks.tables.common.records import read, write
 from benchmarks.tables.common.splits import standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci, standardise
-from gwi import (
+from gwi.core import (
     GaussianMeasure,
     SparsePosteriorKernel,
     choose_inducing_points,

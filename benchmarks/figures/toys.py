@@ -20,8 +20,8 @@ from torch import Tensor
 
 from benchmarks.figures.style import BLACK, INDUCING, SEEN, UNSEEN, Array, band
 from benchmarks.tables.common.records import read, write
-from gwi import KernelMean, default_kernel, row_sums
 from gwi.cli.demo import Toy
+from gwi.core import KernelMean, default_kernel, row_sums
 from gwi.core.means import wasserstein_coefficients
 from gwi.fitting.paper import Kind, initial_posterior, train_posterior
 

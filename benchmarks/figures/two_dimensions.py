@@ -26,7 +26,7 @@ from benchmarks.figures.networks import Moments, dropout, mean_field
 from benchmarks.figures.style import BLUE, GREY, PICTURES, RECORDS, VERMILION, Array, band, canvas, look, save
 from benchmarks.render.markdown import table
 from benchmarks.tables.common.records import read, write
-from gwi import (
+from gwi.core import (
     GaussianMeasure,
     ModuleMean,
     SparsePosteriorKernel,

@@ -34,6 +34,7 @@ from torch import Tensor
 from benchmarks.tables.common.records import RESULTS, write
 from gwi import GWIRegressor
 from gwi.botorch import BoTorchModel
+from gwi.parts import Gaussian
 
 NAME = "bayesian_optimisation"
 NUM_RESTARTS, NUM_RAW_SAMPLES, NUM_DRAWS = 8, 256, 128
@@ -60,7 +61,7 @@ PROBLEMS = {
 
 def gwi_model(x: Tensor, y: Tensor, bounds: Tensor, seed: int, **arguments: Any) -> Model:
     """Ours; it standardises rows and targets itself."""
-    return BoTorchModel(GWIRegressor(mean="svgp-all", noise="constant", random_state=seed, **arguments).fit(x, y))
+    return BoTorchModel(GWIRegressor(mean="svgp-all", random_state=seed, **arguments, likelihood=Gaussian("constant")).fit(x, y))
 
 
 def botorch_model(x: Tensor, y: Tensor, bounds: Tensor, seed: int, *, matern: bool = False) -> Model:

@@ -24,9 +24,12 @@ from sklearn.neural_network import MLPRegressor
 from benchmarks.tables.common import records
 from benchmarks.tables.common.splits import gap_splits, standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
-from gwi import GWIRegressor, GWIWarning, default_kernel, diagnose
+from gwi import GWIRegressor, diagnose
 from gwi._typing import Array
+from gwi.core import default_kernel
 from gwi.evaluation.checks import Severity
+from gwi.exceptions import GWIWarning
+from gwi.parts import Gaussian
 
 NAME = "diagnostics"
 FAULT = "fault"
@@ -63,7 +66,7 @@ def wave(num_rows: int, seed: int, frequency: float = 2.0, low: float = -3.0) ->
 
 def gp(**arguments: Any) -> GWIRegressor:
     """A GP mean with constant noise, which takes a fraction of a second."""
-    return GWIRegressor("svgp", noise="constant", random_state=0, **arguments)
+    return GWIRegressor("svgp", random_state=0, **arguments, likelihood=Gaussian("constant"))
 
 
 def fixed_kernel(lengthscale: float) -> Any:

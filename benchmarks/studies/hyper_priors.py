@@ -16,7 +16,15 @@ import torch
 
 from benchmarks.tables.common import records
 from benchmarks.tables.uci.data import UCIName, load_uci
-from gwi import GaussianMeasure, KernelMean, SparsePosteriorKernel, choose_inducing_points, default_kernel, fit_prior, row_sums
+from gwi.core import (
+    GaussianMeasure,
+    KernelMean,
+    SparsePosteriorKernel,
+    choose_inducing_points,
+    default_kernel,
+    fit_prior,
+    row_sums,
+)
 from gwi.core.covariance import titsias_covariance
 from gwi.core.likelihoods.robust_max import GaussianLikelihood
 from gwi.core.means import titsias_coefficients

@@ -35,6 +35,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from benchmarks.tables.common import records
 from gwi import GWIRegressor
 from gwi.exceptions import ModelFileError
+from gwi.parts import Covariance
 from gwi.storage.container import from_bytes
 
 PARTS = ("fit", "cluster")
@@ -130,7 +131,7 @@ def killed_cluster(num_kills: int, num_rows: int, wait: float) -> Iterator[Recor
     means = [ExtraTreesRegressor(NUM_TREES, max_features=share) for share in (0.25, 0.5, 0.75, 1.0)]
 
     def fitted() -> Any:
-        return GWIRegressor(means, num_inducing=20, random_state=0).fit(x, y).predict(x)
+        return GWIRegressor(means, random_state=0, covariance=Covariance(num_inducing=20)).fit(x, y).predict(x)
 
     start = time.monotonic()
     wanted = fitted()

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from gwi.fitting.stream_rows import stream_task
 
 import gwi
 from benchmarks.studies.speed import COLUMNS, record
@@ -36,7 +37,6 @@ from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
 from gwi.fitting import stream_rows as stream_tasks
-from gwi.fitting.stream_rows import stream_task
 from gwi.streaming.process_group import joined
 from gwi.tables.parquet import parquet_source
 

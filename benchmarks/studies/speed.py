@@ -41,6 +41,7 @@ from benchmarks.tables.uci.data import UCIName, load_uci, standardise
 from gwi import GWIRegressor, load
 from gwi.core.measures import kernel_matrix
 from gwi.core.networks import EnsembleMLP, mlp, train_ensemble
+from gwi.parts import Covariance
 
 COLUMNS = ("quantity", "set", "value", "note")
 SETS: tuple[UCIName, ...] = ("kin8nm", "protein")
@@ -156,7 +157,7 @@ def train_together(x: Tensor, y: Tensor, num_steps: int) -> EnsembleMLP:
 
 def fit_frozen(network: nn.Module, x: Tensor, y: Tensor, num_validation: int, num_inducing: Any = "auto") -> GWIRegressor:
     """Prior, covariance, noise and tempering for a mean that stays as it is, judged on the last rows."""
-    model = GWIRegressor(network, freeze_mean=True, num_inducing=num_inducing, random_state=0)
+    model = GWIRegressor(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=num_inducing))
     return model.fit(x[:-num_validation], y[:-num_validation], validation=(x[-num_validation:], y[-num_validation:]))
 
 
@@ -246,7 +247,7 @@ def fastest(arguments: Sequence[Any], function: Callable[[Any], Any], num_repeat
 def predict_against_gpytorch(name: UCIName, sizes: Sizes) -> Iterator[Record]:
     """(b) Rows a second of mean and standard deviation, against GPyTorch's SVGP and against kernel and products alone."""
     x, y = table(name, sizes)
-    model = GWIRegressor("svgp", num_inducing=sizes.num_inducing, random_state=0).fit(x[:4000], y[:4000])
+    model = GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=sizes.num_inducing)).fit(x[:4000], y[:4000])
     rows = x.repeat(math.ceil(sizes.num_predicted / len(x)), 1)[: sizes.num_predicted]
     array = rows.numpy()
     work: dict[str, Callable[[], Any]] = {"ours": lambda: model.predict(array, return_std=True)}
@@ -313,7 +314,7 @@ def memory_of_prediction(sizes: Sizes) -> Iterator[Record]:
     name: UCIName = "kin8nm"
     x, y = table(name, sizes)
     models = {
-        "svgp": GWIRegressor("svgp", num_inducing=sizes.num_inducing, random_state=0),
+        "svgp": GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=sizes.num_inducing)),
         "default": GWIRegressor(max_time=sizes.max_time, random_state=0),
     }
     for label, model in models.items():

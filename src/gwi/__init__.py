@@ -1,30 +1,51 @@
 """Gaussian Wasserstein inference in function space: honest uncertainty for any predictor.
 
-The modules follow the paper: `measures`, `means`, `kernels`, `likelihoods`, `divergences`, `objectives`; then what fits
-them: `inducing`, `prior`, `covariance`, `training`.
+`core` is the paper, `fitting` how a fit is made (start at `fitting.pipeline`), `estimators` the front door;
+`docs/architecture.md` shows the whole house.
 """
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gwi.public import *  # noqa: F403
+    from gwi.estimators.bulk import predict_source as predict_source
+    from gwi.estimators.bulk import score_source as score_source
+    from gwi.estimators.classifier import GWIClassifier as GWIClassifier
+    from gwi.estimators.persistence import load as load
+    from gwi.estimators.regressor import GWIRegressor as GWIRegressor
+    from gwi.evaluation.diagnostics import diagnose as diagnose
+    from gwi.parts import Covariance as Covariance
+    from gwi.parts import Features as Features
+    from gwi.parts import Frozen as Frozen
+    from gwi.parts import Gaussian as Gaussian
+    from gwi.parts import Joint as Joint
+    from gwi.parts import Network as Network
+    from gwi.parts import Paper as Paper
+    from gwi.parts import RobustMax as RobustMax
 
 __version__ = "0.1.0"
 
+_NAMES = {
+    "estimators.regressor": ["GWIRegressor"],
+    "estimators.classifier": ["GWIClassifier"],
+    "estimators.persistence": ["load"],
+    "estimators.bulk": ["predict_source", "score_source"],
+    "evaluation.diagnostics": ["diagnose"],
+    "parts": ["Covariance", "Features", "Frozen", "Gaussian", "Joint", "Network", "Paper", "RobustMax"],
+}
+_HOMES = {name: f"gwi.{module}" for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
+
 
 def __getattr__(name: str) -> Any:
-    """A module or a public name, on first use: torch takes seconds to import, and `gwi --help` does without it."""
-    from importlib import import_module
-    from importlib.util import find_spec
-
+    """A public name or a package, on first use: torch takes seconds to import, and `gwi --help` does without it."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     if not name.startswith("_") and find_spec(f"gwi.{name}") is not None:
         return import_module(f"gwi.{name}")
-    if not name.startswith("_") or name == "__all__":
-        public = import_module("gwi.public")
-        if name == "__all__" or name in public.__all__:
-            return getattr(public, name)
     raise AttributeError(f"module 'gwi' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__getattr__("__all__")])
+    return sorted([*globals(), *__all__])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,37 +29,6 @@ def like(values: Array, X: Any) -> Any:
     if not isinstance(X, Tensor):
         return values
     return torch.as_tensor(values, dtype=X.dtype if X.is_floating_point() else torch.float64, device=X.device)
-
-
-def document_of(estimator: Any, tag: str, **parts: Any) -> dict[str, Any]:
-    """The document of a model file: its tag, the estimator's plain parameters, the names of its columns, and other parts."""
-    names = getattr(estimator, "feature_names_in_", None)
-    plain = {k: v for k, v in estimator.get_params(deep=False).items() if isinstance(v, bool | int | float | str | None)}
-    named = {"estimator": tag, "feature_names": None if names is None else list(names)}
-    return {**named, "parameters": plain, **parts}
-
-
-def require_choice(name: str, value: Any, choices: Any) -> None:
-    """Refuse, before anything is fitted, what is not one of a Literal's values.
-
-    Raises:
-        ValueError: naming the choices.
-    """
-    known = [f'"{choice}"' for choice in get_args(choices)]
-    if not isinstance(value, str) or value not in get_args(choices):
-        raise ValueError(f"{name} is {', '.join(known[:-1])} or {known[-1]}; got {value!r}.")
-
-
-def listed(means: Any) -> list[Any]:
-    """One mean or several, as a list.
-
-    Raises:
-        ValueError: when there is none.
-    """
-    found = list(means) if isinstance(means, list | tuple) else [means]
-    if not found:
-        raise ValueError("mean is an empty list; name at least one mean.")
-    return found
 
 
 def floating_dtype(name: str | torch.dtype) -> torch.dtype:

@@ -34,7 +34,7 @@ from benchmarks.render import pages
 from benchmarks.tables.common.records import read
 from scipy.stats import t as student
 
-from gwi import GaussianMeasure, SparsePosteriorKernel, default_kernel, wasserstein_squared
+from gwi.core import GaussianMeasure, SparsePosteriorKernel, default_kernel, wasserstein_squared
 from gwi.evaluation.regression import Law
 
 ROOT = Path(__file__).parents[2]

@@ -28,6 +28,7 @@ from gwi.core.objectives import generalized_loss
 from gwi.core.optimize import minimize_lbfgs
 from gwi.core.prior import fit_prior
 from gwi.core.row_sums import row_sums
+from gwi.parts import Covariance, Gaussian
 
 F64 = torch.float64
 SETS = ["boston", "concrete", "yacht"]
@@ -315,7 +316,9 @@ def test_variance_stays_below_the_prior_where_no_sampled_row_is_near_an_inducing
     x = torch.linspace(0, 10, 2500, dtype=torch.float64)[:, None].numpy()
     y = np.sin(3 * x[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(len(x))
     kernel = default_kernel(1, lengthscale=0.1, hyper_priors=False).requires_grad_(False)
-    model = GWIRegressor("svgp", kernel=kernel, num_inducing=10, noise="constant", random_state=0).fit(x, y)
+    model = GWIRegressor(
+        "svgp", kernel=kernel, random_state=0, covariance=Covariance(num_inducing=10), likelihood=Gaussian("constant")
+    ).fit(x, y)
     _, variance, _, _ = model.model_.parts(x)
     assert (variance <= model.model_.prior_variance(x) * (1 + 1e-9)).all()
 

@@ -9,6 +9,7 @@ from scipy.stats import norm, t
 
 from gwi import GWIRegressor
 from gwi.core.distributions import Tails, choose_tails, log_density, match_coverage, quantile
+from gwi.parts import Gaussian
 
 
 @pytest.mark.parametrize("degrees", [4.0, 6.0, 20.0, math.inf])
@@ -56,7 +57,7 @@ def heavy(num_rows, seed):
 def test_heavy_tails_lower_the_nll_and_every_answer_uses_them():
     x, y = heavy(240, 0)
     model = GWIRegressor("svgp", random_state=0).fit(x, y)
-    normal = GWIRegressor("svgp", tails="normal", random_state=0).fit(x, y)
+    normal = GWIRegressor("svgp", random_state=0, likelihood=Gaussian(tails="normal")).fit(x, y)
     assert model.summary_.degrees_of_freedom[0] < math.inf
     assert "degrees of freedom" in str(model.summary_)
     new, values = heavy(2000, 1)
@@ -76,7 +77,7 @@ def test_heavy_tails_lower_the_nll_and_every_answer_uses_them():
 
 def test_draws_of_neighbouring_rows_move_together_with_any_tails():
     x, y = heavy(240, 0)
-    model = GWIRegressor("svgp", noise="constant", random_state=0).fit(x, y)
+    model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant")).fit(x, y)
     far = np.array([[8.0], [8.01]])
     first, second = model.sample_y(far, 2000)
     covariance = model.predict(far, return_cov=True)[1]
@@ -88,7 +89,7 @@ def test_draws_of_neighbouring_rows_move_together_with_any_tails():
 
 def test_unknown_tails_are_named():
     with pytest.raises(ValueError, match="tails is"):
-        GWIRegressor(tails="fat").fit(*heavy(30, 0))
+        GWIRegressor(likelihood=Gaussian(tails="fat")).fit(*heavy(30, 0))
 
 
 def test_matched_intervals_hold_what_they_promise_when_rows_are_many():

@@ -10,7 +10,7 @@ from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.networks import mlp
-from gwi.core.posterior import PreparedPosterior
+from gwi.core.posterior import CachedPosterior
 
 F64 = torch.float64
 
@@ -50,7 +50,7 @@ def test_prepared_marginals_are_those_of_the_measure(name, lengthscale):
     posterior = GaussianMeasure(every_mean(kernel, z)[name], SparsePosteriorKernel(kernel, z, covariance(2, 10))).requires_grad_(
         False
     )
-    prepared = PreparedPosterior(posterior)
+    prepared = CachedPosterior(posterior)
     assert (prepared.basis.factor is None) == (lengthscale == 1.0)
     x = rows(50, seed=5)
     for found, wanted in zip(prepared.marginals(x), posterior.marginals(x), strict=True):
@@ -65,7 +65,7 @@ def test_batches_of_rows_have_the_joint_law_of_the_measure():
         every_mean(kernel, z)["mixture of sums"], SparsePosteriorKernel(kernel, z, covariance(2, 10))
     ).requires_grad_(False)
     batches = rows(24, seed=6).reshape(2, 3, 4, 2)
-    mean, joint = PreparedPosterior(posterior).joint(batches)
+    mean, joint = CachedPosterior(posterior).joint(batches)
     assert mean.shape == (2, 3, 2, 4)
     for i in range(2):
         for j in range(3):
@@ -77,7 +77,7 @@ def test_batches_of_rows_have_the_joint_law_of_the_measure():
 def test_gradients_with_respect_to_rows_pass_through():
     kernel = default_kernel(2).requires_grad_(False)
     z = rows(10)
-    prepared = PreparedPosterior(
+    prepared = CachedPosterior(
         GaussianMeasure(every_mean(kernel, z)["own points"], SparsePosteriorKernel(kernel, z, covariance(2, 10)))
     ).requires_grad_(False)
     x = rows(3, seed=7).requires_grad_()
@@ -88,16 +88,16 @@ def test_a_diagonal_covariance_needs_no_decomposition_and_zero_is_one():
     kernel, z, x = default_kernel(2).requires_grad_(False), rows(10), rows(20, seed=4)
     for s in (torch.zeros(10, 10, dtype=F64), 0.25 * torch.eye(10, dtype=F64)):
         r = SparsePosteriorKernel(kernel, z, s)
-        _, variance = PreparedPosterior(GaussianMeasure(None, r)).marginals(x)
+        _, variance = CachedPosterior(GaussianMeasure(None, r)).marginals(x)
         torch.testing.assert_close(variance[0], r(x, diag=True))
 
 
 def test_other_kernels_and_plain_functions_are_refused():
     with pytest.raises(TypeError, match="SparsePosteriorKernel"):
-        PreparedPosterior(GaussianMeasure(None, ScaleKernel(RBFKernel())))
+        CachedPosterior(GaussianMeasure(None, ScaleKernel(RBFKernel())))
     kernel = SparsePosteriorKernel(default_kernel(2), rows(3), torch.eye(3, dtype=F64))
     with pytest.raises(TypeError, match="FixedMean"):
-        PreparedPosterior(GaussianMeasure(lambda x: x[None, :, 0], kernel))
+        CachedPosterior(GaussianMeasure(lambda x: x[None, :, 0], kernel))
 
 
 def test_means_that_disagree_add_their_spread_to_the_kernel():
@@ -106,7 +106,7 @@ def test_means_that_disagree_add_their_spread_to_the_kernel():
     stack = every_mean(kernel, z)["mixture of sums"]
     posterior = GaussianMeasure(stack, SparsePosteriorKernel(kernel, z, covariance(2, 10))).requires_grad_(False)
     gamma = torch.tensor([2.0, 5.0], dtype=F64)
-    prepared = PreparedPosterior(posterior, gamma)
+    prepared = CachedPosterior(posterior, gamma)
     x = rows(6, seed=7)
     members, mean = [part(x) for part in stack.means], stack(x)
     expected = torch.zeros(2, 6, 6, dtype=F64)

@@ -13,9 +13,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gwi
 from class_data import NAMES, split_classes, three_classes
-from gwi import GWIClassifier, mlp
+from gwi import GWIClassifier
+from gwi.core import mlp
 from gwi.exceptions import UnsavableError
 from gwi.fitting import logits
+from gwi.parts import Covariance, RobustMax
 
 pytestmark = pytest.mark.unchecked
 
@@ -93,7 +95,7 @@ def test_probabilities_are_the_expected_softmax_under_the_posterior(data):
 
 def test_robust_max_probabilities_are_never_above_one_minus_epsilon(data):
     x, y, x_new, y_new = data
-    model = GWIClassifier("svgp", likelihood="robust-max", epsilon=0.05, random_state=0).fit(x, y)
+    model = GWIClassifier("svgp", random_state=0, likelihood=RobustMax(0.05)).fit(x, y)
     assert model.predict_proba(x_new).max() <= 0.95 + 1e-9
     assert (model.predict(x_new) == y_new).mean() > 0.9
 
@@ -141,7 +143,7 @@ def test_weights_count_as_repeated_rows():
 
 def test_a_hundred_classes_are_told_apart():
     x, y = make_blobs(450, centers=100, n_features=6, cluster_std=0.2, random_state=0)
-    model = GWIClassifier("linear", num_inducing=50, tempering=1.0, random_state=0).fit(x[:400], y[:400])
+    model = GWIClassifier("linear", tempering=1.0, random_state=0, covariance=Covariance(num_inducing=50)).fit(x[:400], y[:400])
     assert model.predict_proba(x[400:]).shape == (50, len(model.classes_))
     known = np.isin(y[400:], model.classes_)
     assert (model.predict(x[400:]) == y[400:])[known].mean() > 0.8
@@ -236,7 +238,7 @@ def test_other_outputs_than_classes_are_refused(data):
 
 
 def test_it_can_be_cloned_with_all_its_arguments():
-    model = GWIClassifier("svgp", tempering="per-class", num_inducing=7)
+    model = GWIClassifier("svgp", tempering="per-class", covariance=Covariance(num_inducing=7))
     assert clone(model).get_params() == model.get_params()
 
 

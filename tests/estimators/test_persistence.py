@@ -16,9 +16,11 @@ from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, His
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
-from gwi import GWIRegressor, ModelFileError, load, mlp
+from gwi import GWIRegressor, load
+from gwi.core import mlp
 from gwi.estimators.persistence import from_content
-from gwi.exceptions import UnsavableError
+from gwi.exceptions import ModelFileError, UnsavableError
+from gwi.parts import Gaussian
 from gwi.storage.container import from_bytes, to_bytes
 
 pytestmark = pytest.mark.unchecked
@@ -98,7 +100,9 @@ def test_kernels_survive(tmp_path, name):
 
 def test_several_targets_column_names_noise_and_conformal_intervals_survive(tmp_path):
     table = pd.DataFrame(X, columns=["a", "b"])
-    model = GWIRegressor("svgp", noise="input-dependent", conformal=True, random_state=0).fit(table, np.column_stack([Y, -2 * Y]))
+    model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("input-dependent", conformal=True)).fit(
+        table, np.column_stack([Y, -2 * Y])
+    )
     loaded = load(model.save(tmp_path / "model.gwi"))
     new = pd.DataFrame(NEW, columns=["a", "b"])
     np.testing.assert_array_equal(model.predict_interval(new, 0.9), loaded.predict_interval(new, 0.9))

@@ -19,11 +19,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gwi import GWIRegressor
 from gwi.core.networks import mlp
+from gwi.parts import Covariance, Gaussian
 from waves import wave
 
 
 @pytest.mark.unchecked
-@parametrize_with_checks([GWIRegressor(mean="svgp", noise="constant", random_state=0)])
+@parametrize_with_checks([GWIRegressor(mean="svgp", random_state=0, likelihood=Gaussian("constant"))])
 def test_scikit_learns_checks_pass(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -63,7 +64,9 @@ def test_conformal_intervals_cover_where_tails_are_heavy_and_say_when_rows_are_t
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, (3200, 1))
     y = np.sin(2 * x[:, 0]) + 0.2 * rng.standard_t(2, 3200)
-    model = GWIRegressor("svgp", noise="constant", tails="normal", conformal=True, random_state=0).fit(x[:200], y[:200])
+    model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant", tails="normal", conformal=True)).fit(
+        x[:200], y[:200]
+    )
     for coverage in (0.5, 0.8, 0.9):
         lower, upper = model.predict_interval(x[200:], coverage).T
         assert ((lower <= y[200:]) & (y[200:] <= upper)).mean() == pytest.approx(coverage, abs=0.06)
@@ -140,7 +143,7 @@ def test_predictions_do_not_depend_on_the_chunk(fitted):
 @pytest.mark.parametrize("covariance", ["wasserstein", "titsias", "trained"])
 @pytest.mark.parametrize("num_inducing", ["auto", 15])
 def test_every_covariance_covers_with_all_or_few_inducing_points(covariance, num_inducing):
-    model = GWIRegressor("svgp", covariance=covariance, num_inducing=num_inducing, random_state=0).fit(*wave())
+    model = GWIRegressor("svgp", random_state=0, covariance=Covariance(covariance, num_inducing=num_inducing)).fit(*wave())
     x, y = wave(1000, seed=2)
     lower, upper = model.predict_interval(x).T
     assert 0.9 <= ((lower <= y) & (y <= upper)).mean() <= 0.99
@@ -154,7 +157,7 @@ def test_input_dependent_noise_is_found_where_it_is_and_not_where_it_is_not():
     assert model.summary_.noise[0] < np.inf
     quiet, loud = model.decompose(np.array([[-1.5], [1.5]])).aleatoric
     assert loud > 20 * quiet
-    assert GWIRegressor("svgp", random_state=0, noise="constant").fit(x, y).summary_.noise[0] == np.inf
+    assert GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant")).fit(x, y).summary_.noise[0] == np.inf
 
 
 MEANS = {
@@ -224,7 +227,7 @@ def test_frozen_predictors_get_intervals_that_cover_on_real_tables(uci_folder, n
         "function": (lambda rows: boosting.predict(rows), {}),
     }
     for label, (predictor, arguments) in predictors.items():
-        model = GWIRegressor(predictor, num_inducing=100, random_state=0, **arguments)
+        model = GWIRegressor(predictor, random_state=0, **arguments, covariance=Covariance(num_inducing=100))
         model.fit(x[train], y[train], validation=(x[unseen], y[unseen]))
         lower, upper = model.predict_interval(x[test]).T
         assert 0.93 <= ((lower <= y[test]) & (y[test] <= upper)).mean() <= 0.97, label

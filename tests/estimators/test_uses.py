@@ -8,6 +8,7 @@ from sklearn.linear_model import LinearRegression
 
 from gwi import GWIRegressor, load
 from gwi.fitting.stacking import plan
+from gwi.parts import Covariance, Paper
 from waves import wave
 
 pytestmark = pytest.mark.unchecked
@@ -58,11 +59,11 @@ def test_a_mean_without_gradients_is_refused_where_gradients_are_wanted():
 def test_inducing_points_may_be_given_in_the_units_of_the_rows():
     x, y = wave()
     z = np.linspace(-3, 3, 9)[:, None]
-    model = GWIRegressor("svgp", inducing_points=z, random_state=0).fit(x, y)
+    model = GWIRegressor("svgp", random_state=0, covariance=Covariance(inducing_points=z)).fit(x, y)
     found = model.posterior_.kernel.inducing_points.numpy() * x.std(0) + x.mean(0)
     np.testing.assert_allclose(found, z, atol=1e-9)
     with pytest.raises(ValueError, match="1 columns"):
-        GWIRegressor(inducing_points=np.zeros((3, 2))).fit(x, y)
+        GWIRegressor(covariance=Covariance(inducing_points=np.zeros((3, 2)))).fit(x, y)
 
 
 def test_networks_train_in_the_precision_asked_for():
@@ -76,7 +77,7 @@ def test_networks_train_in_the_precision_asked_for():
 @pytest.mark.parametrize("num_inducing", ["auto", 15])
 def test_update_takes_new_rows_into_noise_and_covariance(mean, num_inducing):
     x, y = wave(100)
-    model = GWIRegressor(mean, num_inducing=num_inducing, random_state=0).fit(x, y)
+    model = GWIRegressor(mean, random_state=0, covariance=Covariance(num_inducing=num_inducing)).fit(x, y)
     far = np.linspace(5, 6, 30)[:, None]
     values = model.predict(far) + 40 * np.random.default_rng(0).standard_normal(30)
     before = model.decompose(np.concatenate([x, far]))
@@ -141,7 +142,7 @@ def test_less_time_never_means_more_work(num_rows):
 @pytest.mark.parametrize("mean", ["network", "svgp"])
 def test_the_papers_preset_predicts_says_what_it_did_and_can_be_saved(mean, tmp_path):
     x, y = wave(150)
-    model = GWIRegressor(mean, preset="paper", max_steps=60, random_state=0).fit(x, y)
+    model = GWIRegressor(Paper(mean, max_steps=60), random_state=0).fit(x, y)
     assert "validation NLL of each M" in str(model.summary_)
     assert model.summary_.divergence_weight == (1.0,)
     assert model.summary_.tempering[0] > 0

@@ -13,20 +13,12 @@ import pytest
 import torch
 from benchmarks.studies.diagnostics import FAULTS, SETS, fixed_kernel, gp, on_wave, wave
 
-from gwi import (
-    Diagnosis,
-    Finding,
-    GWIRegressor,
-    GWIWarning,
-    SparsePosteriorKernel,
-    diagnose,
-    load,
-    row_sums,
-    titsias_covariance,
-)
+from gwi import GWIRegressor, diagnose, load
+from gwi.core import SparsePosteriorKernel, row_sums, titsias_covariance
 from gwi.core.measures import kernel_matrix, kernel_variance
-from gwi.evaluation.checks import Check, collapsed_variance, found, graded, lengthscales, tempering, training_checks
-from gwi.evaluation.diagnostics import _calibration
+from gwi.evaluation.checks import Check, Finding, collapsed_variance, found, graded, lengthscales, tempering, training_checks
+from gwi.evaluation.diagnostics import Diagnosis, _calibration
+from gwi.exceptions import GWIWarning
 
 pytestmark = pytest.mark.unchecked
 
@@ -177,7 +169,7 @@ def test_the_residual_of_inducing_points_is_that_of_the_kernel():
     kernel = model.posterior_.kernel
     with torch.no_grad():
         residual = kernel.prior_kernel(x, diag=True) - kernel.features(x).square().sum(-2)
-        torch.testing.assert_close(model.model_.prepared.residual(x)[0], residual)
+        torch.testing.assert_close(model.model_.cached.residual(x)[0], residual)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from gwi.fitting.class_rows import feature_kernel
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
 from torch import nn
@@ -13,17 +14,18 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
-from gwi import FeatureKernel, GWIClassifier, NetworkFeatures, default_kernel, mlp
+from gwi import GWIClassifier
+from gwi.core import FeatureKernel, NetworkFeatures, default_kernel, mlp
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
 from gwi.estimators import classifier
 from gwi.fitting import class_rows as class_tasks
 from gwi.fitting import joint_training as class_joint
 from gwi.fitting import logits
-from gwi.fitting.class_rows import feature_kernel
 from gwi.fitting.held_out_covariance import judged_covariance, matching_sums
 from gwi.fitting.learners import Task
-from gwi.models.classification import share_of_prior
+from gwi.models.classification import prior_share_of
+from gwi.parts import Covariance, Joint, Paper
 
 pytestmark = pytest.mark.unchecked
 
@@ -74,12 +76,12 @@ def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(n
 
 def test_nothing_is_unknown_where_the_prior_knows_f():
     variance = torch.tensor([[0.0, 0.2], [0.0, 0.4]], dtype=torch.float64)
-    assert share_of_prior(variance, torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist() == pytest.approx([0.0, 0.3])
+    assert prior_share_of(variance, torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist() == pytest.approx([0.0, 0.3])
 
 
 def test_log_probabilities_have_no_energy_to_add(network, data):
     x, y, x_new, y_new = data
-    model = GWIClassifier(gwi.AveragedNetworks([network]), freeze_mean=True, tempering=None, random_state=0)
+    model = GWIClassifier(gwi.core.AveragedNetworks([network]), freeze_mean=True, tempering=None, random_state=0)
     model.fit(x, y, validation=(x_new, y_new))
     own, usual = model.ood_score(3 * x_new), model.ood_score(x_new)
     np.testing.assert_allclose(model.ood_score(3 * x_new, energy=True), (own - usual.mean()) / usual.std(), atol=1e-3)
@@ -87,7 +89,7 @@ def test_log_probabilities_have_no_energy_to_add(network, data):
 
 def test_features_of_a_frozen_network_come_from_one_pass(network, data):
     x, y, x_new, y_new = data
-    model = GWIClassifier(network, freeze_mean=True, kernel="features", num_inducing=40, random_state=0)
+    model = GWIClassifier(network, freeze_mean=True, kernel="features", random_state=0, covariance=Covariance(num_inducing=40))
     model.fit(x, y, validation=(x_new, y_new))
     passes = []
     handle = model.model_.embedding.features.network.register_forward_hook(lambda *_: passes.append(1))
@@ -101,7 +103,7 @@ def test_a_feature_kernel_says_which_layer_and_what_is_done_to_it(network, data)
     x, y, x_new, y_new = data
     features = NetworkFeatures(network, "1", centre=True, projection=5, sphere=False)
     kernel = FeatureKernel(default_kernel(5, lengthscale=2.0), features)
-    model = GWIClassifier(network, freeze_mean=True, kernel=kernel, num_inducing=50, random_state=0)
+    model = GWIClassifier(network, freeze_mean=True, kernel=kernel, random_state=0, covariance=Covariance(num_inducing=50))
     model.fit(x, y, validation=(x_new, y_new))
     rows = next(model.model_.rows(x_new))
     hidden = network[:2](torch.as_tensor(x).float()).double()
@@ -125,7 +127,7 @@ def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
 
 def test_images_of_a_frozen_network_take_features_before_every_later_convolution_and_the_dense_layer(images):
     x, y, network = images
-    model = GWIClassifier(network, freeze_mean=True, num_inducing=60, random_state=0)
+    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     assert model.model_.embedding.features.watched == ("conv.3", "dense.1")
     assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
@@ -166,7 +168,7 @@ def test_rows_that_are_not_held_are_counted(images, monkeypatch):
     found = []
     for most in (50_000, 150):
         monkeypatch.setattr(class_tasks, "MOST_ROWS", most)
-        model = GWIClassifier(network, freeze_mean=True, num_inducing=20, tempering=1.0, random_state=0)
+        model = GWIClassifier(network, freeze_mean=True, tempering=1.0, random_state=0, covariance=Covariance(num_inducing=20))
         loader = DataLoader(TensorDataset(torch.from_numpy(x[:300]), torch.from_numpy(y[:300])), batch_size=64)
         found.append(model.fit(loader, validation=(x[300:400], y[300:400])).summary_)
     assert [summary.num_rows for summary in found] == [300, 300]
@@ -200,7 +202,9 @@ def test_images_of_a_loader_must_be_finite(in_training, images):
         return DataLoader(TensorDataset(torch.from_numpy(bad[rows]), torch.from_numpy(y[rows])), batch_size=64)
 
     with pytest.raises(ValueError, match="Rows must be finite"):
-        GWIClassifier(network, freeze_mean=True, num_inducing=10).fit(loader(slice(300)), validation=loader(slice(300, 400)))
+        GWIClassifier(network, freeze_mean=True, covariance=Covariance(num_inducing=10)).fit(
+            loader(slice(300)), validation=loader(slice(300, 400))
+        )
 
 
 def test_validation_rows_may_come_from_a_loader_whatever_the_mean(data):
@@ -216,7 +220,7 @@ def test_validation_rows_may_come_from_a_loader_whatever_the_mean(data):
 
 def test_pixels_can_be_the_kernels_rows(images):
     x, y, network = images
-    model = GWIClassifier(network, freeze_mean=True, kernel="rbf", num_inducing=60, random_state=0)
+    model = GWIClassifier(network, freeze_mean=True, kernel="rbf", random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
     assert model.ood_score(10 * x[400:]).mean() > model.ood_score(x[400:]).mean()
@@ -231,7 +235,10 @@ def test_joint_training_learns_mean_and_covariances(likelihood, data):
     start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(0))
     before = start[0].weight.clone()
     model = GWIClassifier(
-        start, likelihood=likelihood, num_inducing=20, max_epochs=15, learning_rate=2e-2, batch_size=64, random_state=0
+        Joint(start, max_epochs=15, batch_size=64, learning_rate=2e-2),
+        likelihood=likelihood,
+        random_state=0,
+        covariance=Covariance(num_inducing=20),
     ).fit(x, y)
     assert (model.predict(x_new) == y_new).mean() > 0.9
     assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
@@ -242,7 +249,9 @@ def test_joint_training_learns_mean_and_covariances(likelihood, data):
 def test_a_network_trained_on_images_gives_the_features_of_its_kernel(images):
     x, y, _ = images
     torch.manual_seed(0)
-    model = GWIClassifier(SmallCNN(), num_inducing=40, max_epochs=8, learning_rate=1e-2, batch_size=32, random_state=0)
+    model = GWIClassifier(
+        Joint(SmallCNN(), max_epochs=8, batch_size=32, learning_rate=1e-2), random_state=0, covariance=Covariance(num_inducing=40)
+    )
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     trained = model.model_.embedding.features.network
     own = trained(torch.as_tensor(x[400:])).argmax(1).numpy()
@@ -252,7 +261,7 @@ def test_a_network_trained_on_images_gives_the_features_of_its_kernel(images):
     shuffled = np.random.default_rng(0).permuted(x[400:].reshape(len(x) - 400, -1), axis=1).reshape(x[400:].shape)
     assert model.ood_score(shuffled).mean() > 1.3 * model.ood_score(x[400:]).mean()
     # Its covariance is that around the network as it now is, frozen.
-    again = GWIClassifier(trained, freeze_mean=True, num_inducing=40, random_state=0)
+    again = GWIClassifier(trained, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=40))
     again.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     assert np.abs(again.predict_proba(x[400:]) - model.predict_proba(x[400:])).max() < 0.05
 
@@ -278,7 +287,9 @@ class Unsized(IterableDataset):
 def test_a_loader_need_not_know_its_length(data):
     x, y, x_new, y_new = data
     label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
-    model = GWIClassifier(mlp(2, 3, hidden=(8,)), max_epochs=1, num_inducing=5, tempering=1.0, random_state=0)
+    model = GWIClassifier(
+        Joint(mlp(2, 3, hidden=(8,)), max_epochs=1), tempering=1.0, random_state=0, covariance=Covariance(num_inducing=5)
+    )
     model.fit(DataLoader(Unsized(x, label), batch_size=64), validation=(x_new, label_new))
     assert model.summary_.num_rows == 300
 
@@ -295,7 +306,7 @@ def test_the_batch_size_is_the_one_given(preset, given, used, data, monkeypatch)
 
     monkeypatch.setattr(classifier, "paper_model" if preset else "joint_model", spy)
     with pytest.raises(SeenError) as found:
-        GWIClassifier(mlp(2, 3), preset=preset, batch_size=given).fit(data[0], data[1])
+        GWIClassifier(Paper(mlp(2, 3), batch_size=given)).fit(data[0], data[1])
     assert found.value.args == (used,)
 
 
@@ -331,7 +342,7 @@ def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
     monkeypatch.setattr(class_joint, "paper_initial_covariance", spy)
     y = np.arange(3).repeat(1000)
     with pytest.raises(SeenError) as found:
-        GWIClassifier(mlp(1, 3), num_inducing=5, random_state=0).fit(y[:, None].astype(float), y)
+        GWIClassifier(mlp(1, 3), random_state=0, covariance=Covariance(num_inducing=5)).fit(y[:, None].astype(float), y)
     _, count = found.value.args[0].unique(return_counts=True)
     assert len(count) == 3
     assert count.min() > 250
@@ -341,9 +352,11 @@ def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
 def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_one(seed, data):
     x, y, x_new, y_new = data
     start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(seed))
-    model = GWIClassifier(start, preset="paper", num_inducing=12, max_epochs=60, learning_rate=2e-2, random_state=seed).fit(x, y)
+    model = GWIClassifier(
+        Paper(start, max_epochs=60, learning_rate=2e-2), random_state=seed, covariance=Covariance(num_inducing=12)
+    ).fit(x, y)
     assert (model.predict(x_new) == y_new).mean() > 0.85
-    likelihood = gwi.RobustMaxLikelihood(3, 0.01)
+    likelihood = gwi.core.RobustMaxLikelihood(3, 0.01)
     raw = likelihood.class_probabilities(*model.model_.logits(next(model.model_.rows(x_new))))
     assert (raw.sum(0) - 1).abs().max() < 1e-6
     assert raw.isfinite().all()
@@ -354,10 +367,10 @@ def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_on
 
 def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
     x, y, network = images
-    model = GWIClassifier(network, freeze_mean=True, num_inducing=40, random_state=0)
+    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=40))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     path = model.save(tmp_path / "model.gwi")
-    with pytest.raises(gwi.ModelFileError, match="pass an instance"):
+    with pytest.raises(gwi.exceptions.ModelFileError, match="pass an instance"):
         gwi.load(path)
     again = gwi.load(path, module=SmallCNN())
     assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()
@@ -370,7 +383,7 @@ def test_a_network_of_double_precision_is_read_into_one_of_single(frozen, images
     module = copy.deepcopy(network).double() if frozen else copy.deepcopy(network)
     with torch.no_grad():
         module.dense[1].weight.mul_(1 / 3)
-    model = GWIClassifier(module, num_inducing=20, tempering=1.0, random_state=0, **settings)
+    model = GWIClassifier(module, tempering=1.0, random_state=0, **settings, covariance=Covariance(num_inducing=20))
     model.fit(x[:200], y[:200], validation=(x[300:400], y[300:400]))
     again = gwi.load(model.save(tmp_path / "model.gwi"), module=SmallCNN())
     assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()

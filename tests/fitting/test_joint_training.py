@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from gwi.core.joint import LOWEST_RATE, JointPosterior, classification_loss, one_cycle, train_jointly
 from torch import nn
 
 import reference
-from gwi.core.joint import LOWEST_RATE, JointPosterior, classification_loss, one_cycle, train_jointly
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import SoftmaxLikelihood
 from gwi.core.linalg import cholesky

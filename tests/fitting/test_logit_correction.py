@@ -6,10 +6,12 @@ import torch
 from torch import nn
 
 import gwi
-from gwi import GWIClassifier, mlp
+from gwi import GWIClassifier
+from gwi.core import mlp
 from gwi.core.means import KernelMean, SumMean
 from gwi.fitting import logit_correction as correction
 from gwi.fitting.logit_correction import learn_correction
+from gwi.parts import Covariance, Frozen
 
 pytestmark = pytest.mark.unchecked
 
@@ -95,7 +97,7 @@ def fitted():
         nn.functional.cross_entropy(network(torch.as_tensor(x[:500]).float()), torch.from_numpy(y[:500])).backward()
         optimiser.step()
     turned = np.where(x[:, 1] > 1, 1 - y, y)
-    model = GWIClassifier(network.eval(), freeze_mean=True, correct_mean=True, num_inducing=60, random_state=0)
+    model = GWIClassifier(Frozen(network.eval(), correct=True), random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:500], y[:500], validation=(x[500:1000], turned[500:1000]))
     return model, network, x, turned
 
@@ -113,8 +115,8 @@ def test_a_corrected_mean_shares_the_basis_of_the_covariance(fitted):
     model, _, _, _ = fitted
     assert isinstance(model.posterior_.mean, SumMean)
     assert any(isinstance(part, KernelMean) for part in model.posterior_.mean.means)
-    assert model.model_.prepared.shares_basis == [True]
-    assert len(model.model_.prepared.terms[0]) == 2  # The network and the offset.
+    assert model.model_.cached.shares_basis == [True]
+    assert len(model.model_.cached.terms[0]) == 2  # The network and the offset.
 
 
 def test_a_corrected_model_is_read_back_as_it_was(fitted, tmp_path):
@@ -125,7 +127,7 @@ def test_a_corrected_model_is_read_back_as_it_was(fitted, tmp_path):
 
 def test_without_correction_the_networks_choices_stay(fitted):
     model, network, x, y = fitted
-    plain = GWIClassifier(network, freeze_mean=True, num_inducing=60, random_state=0)
+    plain = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
     plain.fit(x[:500], (x[:500, 1] > 0).astype(int), validation=(x[500:1000], y[500:1000]))
     with torch.no_grad():
         chosen = network(torch.as_tensor(x[1000:]).float()).argmax(1).numpy()

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gwi import GWIRegressor, load
 from gwi.fitting.stacking import plan
+from gwi.parts import Covariance, Gaussian
 from waves import wave
 
 
@@ -24,7 +25,7 @@ def test_many_columns_and_few_rows_do_not_make_a_kernel_mean_look_better_than_it
         rng = np.random.default_rng(seed)
         x, noise = rng.normal(size=(560, 20)), rng.normal(size=560)
         y = x[:, 0] + noise
-        model = GWIRegressor("svgp", noise="constant", random_state=0).fit(x[:60], y[:60])
+        model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant")).fit(x[:60], y[:60])
         lower, upper = model.predict_interval(x[60:]).T
         inside.append(((lower <= y[60:]) & (y[60:] <= upper)).mean())
         claimed.append(model.summary_.unseen_nll[1] + np.log(y[:60].std()))
@@ -115,7 +116,7 @@ def test_rows_that_stand_there_often_count_as_often():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 5, (240, 1)).astype(float)
     y = np.round(np.sin(x[:, 0]) + 0.5 * rng.standard_normal(240), 1)
-    merged = GWIRegressor("svgp", conformal=True, random_state=0).fit(x, y)
+    merged = GWIRegressor("svgp", random_state=0, likelihood=Gaussian(conformal=True)).fit(x, y)
     apart = GWIRegressor("svgp", random_state=0).fit(x, y + 1e-9 * rng.standard_normal(240))
     assert merged.summary_.num_rows == 240
     np.testing.assert_allclose(merged.decompose(x[:9]).epistemic, apart.decompose(x[:9]).epistemic, rtol=0.5)
@@ -140,8 +141,11 @@ def test_one_mean_is_unsure_across_a_gap_and_who_gives_a_weight_gets_the_distanc
     model = GWIRegressor("svgp", random_state=0).fit(x, y)
     assert model.summary_.covariance == "titsias"
     assert model.ood_score([[4.5]])[0] > 10 * model.ood_score([[1.5]])[0]
-    assert GWIRegressor("svgp", divergence_weight=5.0, random_state=0).fit(x, y).summary_.covariance == "wasserstein"
-    assert GWIRegressor("svgp", num_inducing=20, random_state=0).fit(x, y).summary_.covariance == "wasserstein"
+    assert GWIRegressor("svgp", random_state=0, covariance=Covariance(weight=5.0)).fit(x, y).summary_.covariance == "wasserstein"
+    assert (
+        GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(x, y).summary_.covariance
+        == "wasserstein"
+    )
 
 
 def test_a_clean_target_is_not_blurred_by_a_noisy_one_beside_it():

@@ -10,6 +10,7 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import Ridge
 
 from gwi import GWIClassifier, GWIRegressor
+from gwi.parts import Covariance
 
 pytestmark = pytest.mark.unchecked
 
@@ -22,7 +23,7 @@ def rows(count=120, seed=0):
 
 def fitted(n_jobs=None):
     means = [ExtraTreesRegressor(5), Ridge(), ExtraTreesRegressor(5)]
-    return GWIRegressor(means, num_inducing=10, random_state=0, n_jobs=n_jobs).fit(*rows())
+    return GWIRegressor(means, random_state=0, n_jobs=n_jobs, covariance=Covariance(num_inducing=10)).fit(*rows())
 
 
 def test_the_number_of_jobs_changes_nothing():
@@ -31,7 +32,7 @@ def test_the_number_of_jobs_changes_nothing():
     with parallel_config(backend="threading", n_jobs=2):
         for found, wanted in zip(fitted().predict(x, return_std=True), alone, strict=True):
             np.testing.assert_array_equal(found, wanted)
-    classifier = GWIClassifier(ExtraTreesClassifier(5), num_inducing=10, random_state=0)
+    classifier = GWIClassifier(ExtraTreesClassifier(5), random_state=0, covariance=Covariance(num_inducing=10))
     with parallel_config(backend="threading", n_jobs=2):
         several = classifier.fit(x, y > 0).predict_proba(x)
     np.testing.assert_array_equal(several, classifier.fit(x, y > 0).predict_proba(x))
@@ -52,7 +53,7 @@ def test_on_a_cluster_the_parts_of_one_fit_stay_with_their_worker():
     Noting.backends.clear()
     cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
     with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
-        GWIRegressor(Noting(), num_inducing=10, random_state=0).fit(*rows())
+        GWIRegressor(Noting(), random_state=0, covariance=Covariance(num_inducing=10)).fit(*rows())
     assert set(Noting.backends) == {"ThreadingBackend"}
 
 

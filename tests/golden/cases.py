@@ -26,7 +26,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
-from gwi import GWIClassifier, GWIRegressor, JitterWarning, mlp
+from gwi import GWIClassifier, GWIRegressor
+from gwi.core import mlp
+from gwi.exceptions import JitterWarning
+from gwi.parts import Covariance, Features, Frozen, Gaussian, Joint, Paper, RobustMax
 
 from .content import Array, Outcome, repeatable, without_seconds
 
@@ -171,22 +174,24 @@ on_numbers("auto", num_rows=60)
 on_numbers("auto, few rows")
 on_numbers("auto, little time", num_rows=52, max_time=3.0)
 on_numbers("svgp", mean="svgp")
-on_numbers("svgp, covariance in full", mean="svgp", covariance="wasserstein", divergence_weight=1.0)
-on_numbers("svgp, input-dependent noise", mean="svgp", noise="input-dependent", tails="normal", kernel="matern52")
-on_numbers("svgp, untempered", mean="svgp", tempering=None, noise="constant", kernel="rq", dtype="float64")
-on_numbers("svgp-all", mean="svgp-all", num_inducing=12)
+on_numbers("svgp, covariance in full", mean="svgp", covariance=Covariance("wasserstein", weight=1.0))
+on_numbers("svgp, input-dependent noise", mean="svgp", kernel="matern52", likelihood=Gaussian("input-dependent", tails="normal"))
+on_numbers("svgp, untempered", mean="svgp", tempering=None, kernel="rq", dtype="float64", likelihood=Gaussian("constant"))
+on_numbers("svgp-all", mean="svgp-all", covariance=Covariance(num_inducing=12))
 on_numbers("stack without network", mean=lambda: ["svgp", boosting(), Ridge(), RandomForestRegressor(5, max_depth=4)])
 on_numbers("boosting", mean=boosting)
-on_numbers("conformal", mean="svgp", conformal=True, tempering=1.5)
-on_numbers("paper", mean="network", preset="paper", max_steps=20)
-on_numbers("paper, svgp", mean="svgp", preset="paper", max_steps=20)
-on_numbers("residuals", mean=lambda: ["svgp", Ridge()], kernel_fit="residuals")
-on_numbers("residuals, sparse", mean=lambda: [extra_trees(), Ridge()], kernel_fit="residuals", num_inducing=12)
-on_numbers("sparse, wasserstein", mean="svgp", num_inducing=10, covariance="wasserstein")
-on_numbers("sparse, titsias", mean="svgp", num_inducing=10, covariance="titsias", inducing_points="random")
-on_numbers("sparse, trained", mean="svgp", num_inducing=10, covariance="trained")
-on_numbers("sparse, zero", mean="svgp", num_inducing=10, covariance="zero")
-on_numbers("points given", mean="svgp", inducing_points=numbers(9, seed=4)[0])
+on_numbers("conformal", mean="svgp", tempering=1.5, likelihood=Gaussian(conformal=True))
+on_numbers("paper", mean=lambda: Paper(max_steps=20))
+on_numbers("paper, svgp", mean=lambda: Paper("svgp", max_steps=20))
+on_numbers("residuals", mean=lambda: ["svgp", Ridge()], covariance=Covariance(kernel_fit="residuals"))
+on_numbers(
+    "residuals, sparse", mean=lambda: [extra_trees(), Ridge()], covariance=Covariance(num_inducing=12, kernel_fit="residuals")
+)
+on_numbers("sparse, wasserstein", mean="svgp", covariance=Covariance("wasserstein", num_inducing=10))
+on_numbers("sparse, titsias", mean="svgp", covariance=Covariance("titsias", num_inducing=10, inducing_points="random"))
+on_numbers("sparse, trained", mean="svgp", covariance=Covariance("trained", num_inducing=10))
+on_numbers("sparse, zero", mean="svgp", covariance=Covariance("zero", num_inducing=10))
+on_numbers("points given", mean="svgp", covariance=Covariance(inducing_points=numbers(9, seed=4)[0]))
 
 
 @regressor("diabetes, sample weights")
@@ -233,7 +238,9 @@ def _(folder: Path) -> Fitted:
 def judged_by_others(mean: Any) -> Fitted:
     """A fit that is judged by rows given, for which networks are trained once instead of once a fold."""
     x, y = numbers(60)
-    model = GWIRegressor(mean, num_inducing=15, random_state=0).fit(x[:40], y[:40], validation=(x[40:], y[40:]))
+    model = GWIRegressor(mean, random_state=0, covariance=Covariance(num_inducing=15)).fit(
+        x[:40], y[:40], validation=(x[40:], y[40:])
+    )
     return Fitted(model, *new_numbers())
 
 
@@ -262,7 +269,7 @@ def _(folder: Path) -> Fitted:
 @regressor("update")
 def _(folder: Path) -> Fitted:
     x, y = numbers(50)
-    model = GWIRegressor("svgp", num_inducing=15, random_state=0).fit(x[:36], y[:36])
+    model = GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=15)).fit(x[:36], y[:36])
     return Fitted(model.update(x[36:], y[36:]), *new_numbers())
 
 
@@ -319,12 +326,12 @@ def on_classes(name: str, num_rows: int = 40, **options: Any) -> None:
 
 
 on_classes("auto")
-on_classes("robust-max", likelihood="robust-max", epsilon=0.02, mean="svgp")
+on_classes("robust-max", mean="svgp", likelihood=RobustMax(0.02))
 on_classes("per class", tempering="per-class")
-on_classes("untempered, titsias", tempering=None, covariance="titsias", mean="svgp", num_inducing=12)
-on_classes("zero", tempering=1.3, covariance="zero", mean="linear", num_inducing=12, kernel="matern32")
-on_classes("network", mean="network", num_inducing=12)
-on_classes("linear and svgp", mean=["linear", "svgp"], num_inducing=12)
+on_classes("untempered, titsias", tempering=None, mean="svgp", covariance=Covariance("titsias", num_inducing=12))
+on_classes("zero", tempering=1.3, mean="linear", kernel="matern32", covariance=Covariance("zero", num_inducing=12))
+on_classes("network", mean="network", covariance=Covariance(num_inducing=12))
+on_classes("linear and svgp", mean=["linear", "svgp"], covariance=Covariance(num_inducing=12))
 on_classes(
     "stack of all kinds",
     mean=lambda: [
@@ -373,7 +380,7 @@ def _frozen_on_table(correct_mean: bool) -> Fitted:
     labels = torch.from_numpy(np.unique(y, return_inverse=True)[1])
     # Too few steps to be right, so that there is something to correct.
     network = trained(small_mlp(2, 3), x[:50], labels[:50], nn.functional.cross_entropy, num_steps=10)
-    model = GWIClassifier(network, freeze_mean=True, correct_mean=correct_mean, num_inducing=20, random_state=0)
+    model = GWIClassifier(Frozen(network, correct=correct_mean), random_state=0, covariance=Covariance(num_inducing=20))
     return Fitted(model.fit(x[:50], y[:50], validation=(x[50:], y[50:])), *new_classes())
 
 
@@ -384,14 +391,15 @@ def _(folder: Path) -> Fitted:
 
 @classifier("frozen image network, corrected, one layer")
 def _(folder: Path) -> Fitted:
-    return frozen_images(correct_mean=True, layer="dense.1", tempering="per-class", likelihood="robust-max")
+    return frozen_images(correct=True, kernel=Features("dense.1"), tempering="per-class", likelihood="robust-max")
 
 
-def frozen_images(dtype: torch.dtype = torch.float32, **options: Any) -> Fitted:
+def frozen_images(dtype: torch.dtype = torch.float32, correct: bool = False, kernel: Any = "features", **options: Any) -> Fitted:
     """A network that is taken as it is, with a kernel on its features, both evaluated in some precision."""
     x, y = images()
     network, x = trained_cnn(x[:60], y[:60]).to(dtype), x.astype(np.float64 if dtype == torch.float64 else np.float32)
-    model = GWIClassifier(network, freeze_mean=True, kernel="features", num_inducing=12, random_state=0, **options)
+    mean, covariance = Frozen(network, correct=correct), Covariance(num_inducing=12)
+    model = GWIClassifier(mean, kernel=kernel, covariance=covariance, random_state=0, **options)
     model.fit(x[:60], y[:60], validation=(x[60:120], y[60:120]))
     x_new = x[120 : 120 + NUM_NEW].copy()
     x_new[-1] = 1 - x_new[-1]
@@ -400,7 +408,9 @@ def frozen_images(dtype: torch.dtype = torch.float32, **options: Any) -> Fitted:
 
 @classifier("joint training on rows")
 def _(folder: Path) -> Fitted:
-    model = GWIClassifier(small_mlp(2, 3), max_epochs=3, batch_size=16, num_inducing=12, random_state=0)
+    model = GWIClassifier(
+        Joint(small_mlp(2, 3), max_epochs=3, batch_size=16), random_state=0, covariance=Covariance(num_inducing=12)
+    )
     return Fitted(model.fit(*three_classes()), *new_classes())
 
 
@@ -408,7 +418,11 @@ def _(folder: Path) -> Fitted:
 def _(folder: Path) -> Fitted:
     x, y = three_classes(90)
     model = GWIClassifier(
-        small_mlp(2, 3), likelihood="robust-max", max_epochs=3, batch_size=16, num_inducing=12, random_state=0, dtype="float64"
+        Joint(small_mlp(2, 3), max_epochs=3, batch_size=16),
+        likelihood="robust-max",
+        random_state=0,
+        dtype="float64",
+        covariance=Covariance(num_inducing=12),
     )
     model.fit(x[:60], y[:60], validation=(x[60:], y[60:]))
     return Fitted(model, *new_classes())
@@ -418,15 +432,17 @@ def _(folder: Path) -> Fitted:
 def _(folder: Path) -> Fitted:
     x, y = images()
     torch.manual_seed(0)
-    model = GWIClassifier(SmallCNN(), max_epochs=2, batch_size=20, num_inducing=12, random_state=0, dtype="float64").fit(
-        x[:80], y[:80]
-    )
+    model = GWIClassifier(
+        Joint(SmallCNN(), max_epochs=2, batch_size=20), random_state=0, dtype="float64", covariance=Covariance(num_inducing=12)
+    ).fit(x[:80], y[:80])
     return Fitted(model, x[120 : 120 + NUM_NEW], y[120 : 120 + NUM_NEW], modules=[SmallCNN().eval()])
 
 
 @classifier("paper")
 def _(folder: Path) -> Fitted:
-    model = GWIClassifier(small_mlp(2, 3), preset="paper", max_epochs=1, batch_size=20, num_inducing=12, random_state=0)
+    model = GWIClassifier(
+        Paper(small_mlp(2, 3), max_epochs=1, batch_size=20), random_state=0, covariance=Covariance(num_inducing=12)
+    )
     return Fitted(model.fit(*three_classes()), *new_classes())
 
 
@@ -438,7 +454,9 @@ def _(folder: Path) -> Fitted:
         DataLoader(TensorDataset(torch.from_numpy(x[part]), torch.from_numpy(y[part])), batch_size=32)
         for part in (slice(0, 60), slice(60, 120))
     )
-    model = GWIClassifier(network, freeze_mean=True, num_inducing=12, random_state=0).fit(rows, validation=judging)
+    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=12)).fit(
+        rows, validation=judging
+    )
     return Fitted(model, x[120 : 120 + NUM_NEW], y[120 : 120 + NUM_NEW], modules=[SmallCNN().eval()])
 
 
@@ -450,7 +468,7 @@ def outcome(case: Case) -> Outcome:
     with repeatable(), tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = case(Path(folder))
-        given = [str(w.message) for w in caught if issubclass(w.category, gwi.GWIWarning | JitterWarning)]
+        given = [str(w.message) for w in caught if issubclass(w.category, gwi.exceptions.GWIWarning | JitterWarning)]
         warnings.simplefilter("ignore")
         found = answers(fitted)
         if fitted.is_saved:

@@ -17,6 +17,7 @@ from torch import nn
 
 import gwi
 from gwi import GWIClassifier, GWIRegressor
+from gwi.parts import Covariance
 
 from . import cases, commands
 from .content import Outcome, repeatable
@@ -42,13 +43,13 @@ def _class_stack() -> GWIClassifier:
         ExtraTreesClassifier(4, max_leaf_nodes=12),
         LogisticRegression(),
     ]
-    return GWIClassifier(means, num_inducing=15, random_state=0).fit(*cases.three_classes(60))
+    return GWIClassifier(means, random_state=0, covariance=Covariance(num_inducing=15)).fit(*cases.three_classes(60))
 
 
 MODELS: dict[str, tuple[Callable[[], GWIRegressor | GWIClassifier], Callable[[], Any], list[type[nn.Module]]]] = {
     "regressor-stack": (_stack, lambda: cases.new_numbers()[0], []),
     "regressor-svgp": (
-        lambda: GWIRegressor("svgp", num_inducing=20, random_state=0).fit(*cases.numbers(60)),
+        lambda: GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(*cases.numbers(60)),
         lambda: cases.new_numbers()[0],
         [],
     ),

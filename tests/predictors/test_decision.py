@@ -8,6 +8,7 @@ from contextlib import nullcontext, suppress
 import numpy as np
 import pytest
 import torch
+from gwi.storage.regression import decode_model, encode_model
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import SGDClassifier
@@ -25,7 +26,6 @@ from gwi.models.regression import RegressionModel
 from gwi.predictors.decision import LINKS
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier, plain_classifier
 from gwi.storage.container import from_bytes, to_bytes
-from gwi.storage.regression import decode_model, encode_model
 from predictors.test_trees import mutation, walked
 
 pytestmark = pytest.mark.unchecked

@@ -6,10 +6,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import torch
+from gwi.fitting.stream_rows import stream_task
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from gwi._validation import is_source
-from gwi.fitting.stream_rows import stream_task
 from gwi.streaming import loaders as sources
 from gwi.streaming.loaders import ArraySource, as_source, in_order, shares_of, shuffled
 from gwi.streaming.process_group import ProcessGroup

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from gwi.fitting.stream_rows import stream_task
 
 from gwi import GWIRegressor
 from gwi.core import networks
@@ -18,7 +19,7 @@ from gwi.core.kernels import default_kernel
 from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.fitting import stream_rows as stream_tasks
 from gwi.fitting.learners import squares
-from gwi.fitting.stream_rows import stream_task
+from gwi.parts import Covariance
 from gwi.streaming import training as parallel_training
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import ArraySource
@@ -130,7 +131,7 @@ def test_gradients_are_those_of_the_mean_loss_over_all_rows():
 
 def whole_fit(mean):
     stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_STEPS = 0, 30
-    model = GWIRegressor(mean, num_inducing=12, random_state=0, dtype="float64").fit(source())
+    model = GWIRegressor(mean, random_state=0, dtype="float64", covariance=Covariance(num_inducing=12)).fit(source())
     return model.predict(source().x[:40], return_std=True), model.summary_.num_rows
 
 

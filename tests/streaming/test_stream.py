@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from gwi.fitting.stream_rows import stream_task
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from torch.utils.data import DataLoader, TensorDataset
@@ -18,7 +19,7 @@ from gwi.core.row_sums import row_sums
 from gwi.fitting import learners
 from gwi.fitting import stream_rows as stream_tasks
 from gwi.fitting.learners import squares
-from gwi.fitting.stream_rows import stream_task
+from gwi.parts import Covariance, Paper
 from gwi.streaming import training as parallel_training
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import ArraySource
@@ -128,7 +129,9 @@ def test_the_posterior_is_that_of_the_fit_in_memory_judged_on_the_same_rows(fold
 
 
 def test_the_default_mean_learns_from_a_stream_and_its_intervals_hold(folder):
-    model = GWIRegressor(["svgp", "network", LinearRegression()], num_inducing=50, random_state=0).fit(folder / "numbers", "y")
+    model = GWIRegressor(["svgp", "network", LinearRegression()], random_state=0, covariance=Covariance(num_inducing=50)).fit(
+        folder / "numbers", "y"
+    )
     x, y, f = rows(2000, seed=5)
     low, high = model.predict_interval(x, 0.9).T
     assert 0.86 < ((low <= y) & (y <= high)).mean() < 0.94
@@ -150,7 +153,7 @@ def test_a_frozen_mean_needs_rows_it_has_not_seen(folder):
     with pytest.raises(ValueError, match="may have seen the training rows"):
         GWIRegressor(network, freeze_mean=True).fit(folder / "numbers", "y")
     x, y, _ = rows(400, seed=4)
-    model = GWIRegressor(network, freeze_mean=True, num_inducing=30, random_state=0)
+    model = GWIRegressor(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=30))
     model.fit(folder / "numbers", "y", validation=(x, y))
     assert model.summary_.num_rows == 3000
     want = network(torch.from_numpy(x).float()).detach().numpy()[:, 0]
@@ -158,8 +161,8 @@ def test_a_frozen_mean_needs_rows_it_has_not_seen(folder):
 
 
 def test_a_module_is_trained_on_the_stream(folder):
-    network = gwi.mlp(3, hidden=(32,), generator=torch.Generator().manual_seed(0))
-    model = GWIRegressor(network, num_inducing=30, random_state=0).fit(folder / "numbers", "y")
+    network = gwi.core.mlp(3, hidden=(32,), generator=torch.Generator().manual_seed(0))
+    model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=30)).fit(folder / "numbers", "y")
     x, _, f = rows(500, seed=6)
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.5 * f.std()
 
@@ -169,7 +172,7 @@ def test_checkpoints_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
     stream = replace(prepared().task.stream, snapshots=Checkpoints.of(tmp_path, "fit"))
 
     def trained(width, place):
-        module = gwi.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
+        module = gwi.core.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
         train_on_stream(module, lambda x, y: squares(module(x.float()), y.mT.float()), stream, name="mlp", seed=0, place=place)
         return module.state_dict()
 
@@ -187,9 +190,9 @@ def test_means_are_trained_under_the_place_they_have_in_the_list(monkeypatch):
     monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 10)
     monkeypatch.setattr(learners, "train_on_stream", lambda *a, **k: (places.append(k["place"]), plain(*a, **k))[1])
     x, y, _ = rows(400)
-    networks = [gwi.mlp(3, hidden=(width,)) for width in (4, 8)]
-    GWIRegressor(["network", *networks], num_inducing=10, random_state=0).fit(ArraySource(x, y[:, None]))
-    GWIClassifier(["linear", "network"], num_inducing=10, random_state=0).fit(ArraySource(x, y > 0))
+    networks = [gwi.core.mlp(3, hidden=(width,)) for width in (4, 8)]
+    GWIRegressor(["network", *networks], random_state=0, covariance=Covariance(num_inducing=10)).fit(ArraySource(x, y[:, None]))
+    GWIClassifier(["linear", "network"], random_state=0, covariance=Covariance(num_inducing=10)).fit(ArraySource(x, y > 0))
     assert places == [0, 1, 2, 1]
 
 
@@ -203,18 +206,18 @@ def test_a_small_file_is_read_into_memory(folder, monkeypatch):
 
 def test_what_a_stream_cannot_do_is_said(folder):
     with pytest.raises(ValueError, match="neither sample_weight nor a preset"):
-        GWIRegressor(preset="paper").fit(folder / "numbers", "y")
+        GWIRegressor(Paper()).fit(folder / "numbers", "y")
     with pytest.raises(ValueError, match="svgp-all"):
-        GWIRegressor("svgp-all", num_inducing=20).fit(folder / "numbers", "y")
+        GWIRegressor("svgp-all", covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")
     with pytest.raises(ValueError, match="name of the target's column"):
         GWIRegressor("svgp").fit(folder / "numbers")
-    model = GWIRegressor("svgp", num_inducing=20).fit(folder / "numbers", "y")
+    model = GWIRegressor("svgp", covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")
     with pytest.raises(ValueError, match="holds no training rows"):
         model.update(*rows(5)[:2])
 
 
 def test_saved_models_of_streams_are_read_back(folder, tmp_path):
-    model = GWIRegressor("svgp+network", num_inducing=20, random_state=0).fit(folder / "numbers", "y")
+    model = GWIRegressor("svgp+network", random_state=0, covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")
     model.save(tmp_path / "m.gwi")
     x, _, _ = rows(20, seed=7)
     np.testing.assert_array_equal(gwi.load(tmp_path / "m.gwi").predict(x), model.predict(x))
@@ -237,7 +240,7 @@ def test_a_classifier_learns_from_a_stream_what_it_learns_in_memory(folder):
 
 def test_streamed_predictions_and_scores_are_those_of_the_estimators(folder, tmp_path):
     x, y, _ = rows()
-    model = GWIRegressor(LinearRegression(), num_inducing=20, random_state=0).fit(folder / "numbers", "y")
+    model = GWIRegressor(LinearRegression(), random_state=0, covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")
     found = pq.read_table(gwi.predict_source(model, folder / "numbers", tmp_path / "out.parquet"))
     frame = pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2]}).to_pandas()
     mean, std = model.predict(frame, return_std=True)
@@ -248,7 +251,7 @@ def test_streamed_predictions_and_scores_are_those_of_the_estimators(folder, tmp
     scores = gwi.score_source(model, folder / "numbers", "y")
     assert scores.nll == pytest.approx(model.nll(frame, y), rel=1e-9)
     assert scores.rmse == pytest.approx(np.sqrt(np.mean((mean - y) ** 2)), rel=1e-9)
-    classifier = GWIClassifier("linear", num_inducing=20, random_state=0).fit(folder / "labels", "kind")
+    classifier = GWIClassifier("linear", random_state=0, covariance=Covariance(num_inducing=20)).fit(folder / "labels", "kind")
     found = pq.read_table(gwi.predict_source(classifier, folder / "labels", tmp_path / "out.parquet"))
     np.testing.assert_allclose(found.column("probability_high").to_numpy(), classifier.predict_proba(frame)[:, 0], rtol=1e-9)
     scores = gwi.score_source(classifier, folder / "labels", "kind")
@@ -286,8 +289,8 @@ def test_a_file_of_validation_rows_judges_a_fit_in_memory_too(folder, tmp_path, 
     pq.write_table(pa.table({"c": x[:, 2], "y": y, "a": x[:, 0], "b": x[:, 1]}), tmp_path / "y.parquet")
     pq.write_table(pa.table({"c": x[:, 2], "kind": kinds, "a": x[:, 0], "b": x[:, 1]}), tmp_path / "kind.parquet")
     for model, data, target, values in (
-        (GWIRegressor(LinearRegression(), num_inducing=10, random_state=0), folder / "numbers", "y", y),
-        (GWIClassifier("linear", num_inducing=10, random_state=0), folder / "labels", "kind", kinds),
+        (GWIRegressor(LinearRegression(), random_state=0, covariance=Covariance(num_inducing=10)), folder / "numbers", "y", y),
+        (GWIClassifier("linear", random_state=0, covariance=Covariance(num_inducing=10)), folder / "labels", "kind", kinds),
     ):
         from_file = clone(model).fit(data, target, validation=(tmp_path / f"{target}.parquet", target))
         from_arrays = clone(model).fit(data, target, validation=(x, values))

@@ -43,7 +43,7 @@ def post_hoc(
     def fit(problem: Problem) -> Fitted:
         network: nn.Module = copy.deepcopy(problem.shared.network)
         if mirrored:
-            network = gwi.AveragedViews(network, [mirror])
+            network = gwi.core.AveragedViews(network, [mirror])
         model = classifier(problem, mean=network, freeze_mean=True, correct_mean=correct_mean, kernel=kernel, layer=layer)
         return fitted(model, {"kernel": kernel, "layer": layer, "mirrored": mirrored}, energy=energy)
 
@@ -57,10 +57,10 @@ def naive(problem: Problem) -> Fitted:
     """
     network = copy.deepcopy(problem.shared.network)
     sample = problem.data.train_x[:1000]
-    features = gwi.NetworkFeatures(network, "dense", centre=True, projection=NUM_NAIVE, sphere=False).fit(sample)
+    features = gwi.core.NetworkFeatures(network, "dense", centre=True, projection=NUM_NAIVE, sphere=False).fit(sample)
     with torch.no_grad():
         distance = float(torch.nn.functional.pdist(features(sample)).median())
-    kernel = gwi.FeatureKernel(gwi.default_kernel(NUM_NAIVE, lengthscale=distance, ard=False), features)
+    kernel = gwi.core.FeatureKernel(gwi.core.default_kernel(NUM_NAIVE, lengthscale=distance, ard=False), features)
     model = classifier(problem, mean=network, freeze_mean=True, kernel=kernel)
     return fitted(model, {"kernel": "dense, centred, 32 directions"})
 
@@ -73,7 +73,7 @@ def ensemble(problem: Problem) -> Fitted:
     others = other_members(problem)
     start = time.perf_counter()
     networks = [copy.deepcopy(problem.shared.network), *(other.network for other in others)]
-    model = classifier(problem, mean=gwi.AveragedNetworks(networks), freeze_mean=True)
+    model = classifier(problem, mean=gwi.core.AveragedNetworks(networks), freeze_mean=True)
     seconds = time.perf_counter() - start + sum(other.seconds for other in others)
     return replace(fitted(model, {"networks": len(networks)}), seconds=seconds)
 

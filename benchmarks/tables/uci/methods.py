@@ -19,6 +19,7 @@ from gwi._typing import Array
 from gwi.evaluation.regression import Law
 from gwi.fitting.regression import assemble
 from gwi.models.regression import RegressionModel
+from gwi.parts import Paper
 
 
 def law_of(model: RegressionModel, x: Array) -> Law:
@@ -92,7 +93,7 @@ def paper(kind: Literal["network", "svgp"]) -> Callable[[Array, Array, int, Budg
 
     def fit(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
         def fitted(steps: int) -> GWIRegressor:
-            return GWIRegressor(mean=kind, preset="paper", max_steps=steps, random_state=seed).fit(x, y)
+            return GWIRegressor(Paper(kind, max_steps=steps), random_state=seed).fit(x, y)
 
         steps = affordable_steps(fitted, budget, most=10_000 // {"network": 4, "svgp": 5}[kind])
         model = fitted(steps)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gwi._validation import require_choice
+from gwi.parts import require_choice
 
 View = Callable[[Float[Tensor, "N ..."]], Float[Tensor, "N ..."]]
 Averaged = Literal["probabilities", "outputs"]

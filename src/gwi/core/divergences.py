@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi.core.kernels import SparsePosteriorKernel
-from gwi.core.linalg import bures_fidelity, positive_semidefinite_factor, safe_sqrt
+from gwi.core.linalg import bures_fidelity, positive_semidefinite_factor, safe_sqrt, two_sample_fidelity
 from gwi.core.means import KernelMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 
@@ -45,14 +45,27 @@ def wasserstein_squared_two_sample(
     Biased when X_S is not X: the spectrum of N_S points stands for that of N, so Ŵ²(P, P) > 0 and the estimate may also be
     negative. `wasserstein_squared` has neither fault.
     """
-    scale = (points.shape[0] * comparison_points.shape[0]) ** 0.5
     product = kernel_matrix(q.kernel, comparison_points, points) @ kernel_matrix(p.kernel, points, comparison_points)
-    # The product of two kernel blocks is not symmetric; its spectrum is real and positive only in the limit.
-    eigenvalues = torch.linalg.eigvals(product).real
-    floor = torch.finfo(eigenvalues.dtype).eps * eigenvalues.abs().amax(-1, keepdim=True)
-    cross = safe_sqrt(torch.where(eigenvalues > floor, eigenvalues, torch.zeros_like(eigenvalues))).sum(-1) / scale
+    cross = two_sample_fidelity(product, points.shape[0])
     spread = kernel_variance(p.kernel, points).mean(-1) + kernel_variance(q.kernel, points).mean(-1)
     return _mean_distance_squared(p, q, points) + spread - 2 * cross
+
+
+def two_sample_cross_term(
+    k_bs: Float[Tensor, "B S"], features: Float[Tensor, "M B"], features_s: Float[Tensor, "M S"], factor: Float[Tensor, "*J M M"]
+) -> Float[Tensor, "*J"]:
+    """The cross term of `wasserstein_squared_two_sample` for the sparse r [eq:r_SVGP], from what a step of training has at hand.
+
+    Args:
+        k_bs: k(X_B, X_S).
+        features: φ at X_B.
+        features_s: φ at X_S.
+        factor: F with S = F Fᵀ.
+    """
+    # r(X_S, X_B) k(X_B, X_S) without its first factor: gradients then pass through M × S matrices rather than M × B ones.
+    projected = features @ k_bs
+    product = k_bs.mT @ k_bs - features_s.mT @ projected + (factor.mT @ features_s).mT @ (factor.mT @ projected)
+    return two_sample_fidelity(product, k_bs.shape[0])
 
 
 def gaussian_wasserstein_squared(

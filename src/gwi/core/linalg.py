@@ -229,6 +229,17 @@ def bures_fidelity(k_factor: Float[Tensor, "*J S A"], r_factor: Float[Tensor, "*
     return nuclear_norm(square_factor(k_factor).mT @ r_factor) / k_factor.shape[-2]
 
 
+def two_sample_fidelity(product: Float[Tensor, "*J S S"], num_points: int) -> Float[Tensor, "*J"]:
+    """The paper's estimate of the same from r(X_S, X) k(X, X_S) with N points X [eq:spec_CPQ]: Σ √λ / √(N N_S).
+
+    The product of two kernel blocks is not symmetric; its spectrum is real and positive only in the limit.
+    """
+    eigenvalues = torch.linalg.eigvals(product).real
+    floor = torch.finfo(eigenvalues.dtype).eps * eigenvalues.detach().abs().amax(-1, keepdim=True)
+    roots = safe_sqrt(torch.where(eigenvalues > floor, eigenvalues, torch.zeros_like(eigenvalues)))
+    return roots.sum(-1) / (num_points * product.shape[-1]) ** 0.5
+
+
 def square_factor(factor: Float[Tensor, "*J S A"]) -> Float[Tensor, "*J S B"]:
     """A factor of the same A Aᵀ with no more columns than rows, of one that is at rest; one that is learned stays as it is.
 

@@ -64,7 +64,7 @@ class KernelTerm(nn.Module):
         return self.coefficients @ self.basis(x)
 
 
-class PreparedPosterior(nn.Module):
+class CachedPosterior(nn.Module):
     """The marginals of Q at one kernel evaluation and one matrix product an output.
 
     With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ, the coordinates c(x) = UᵀL⁻¹ k_Z(x) give

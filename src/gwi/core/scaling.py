@@ -107,15 +107,16 @@ class OriginalRowsMean(nn.Module):
 
 
 class RescaledMean(nn.Module):
-    """A predictor in the user's own units, seen from standardised rows and targets."""
+    """A predictor in the user's own units, seen from standardised rows and targets; arguments as in `OriginalRowsMean`."""
 
-    def __init__(self, mean: nn.Module, scales: Scales):
+    def __init__(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None):
         super().__init__()
         self.mean = mean
         self.scales = scales
+        self.shape = shape
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """Its values, standardised."""
         s = self.scales
-        values = OriginalRowsMean(self.mean, s)(x)
+        values = OriginalRowsMean(self.mean, s, self.shape)(x)
         return (values - x.new_tensor(s.y_centre)[:, None]) / x.new_tensor(s.y_scale)[:, None]

@@ -15,9 +15,9 @@ from torch import nn
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import ModelFileError
-from gwi.storage.classification import decode_class_summary, decode_classes
+from gwi.parts import decode_parameter
 from gwi.storage.container import from_bytes
-from gwi.storage.regression import decode_model, decode_summary
+from gwi.storage.models import decode_model, decode_summary
 
 
 def load(
@@ -56,18 +56,17 @@ def from_content(
     content, summary = _part(document, "model", dict, name), _part(document, "summary", dict, name)
     parameters = _part(document, "parameters", dict, name)
     known = kind().get_params(deep=False)
-    estimator = kind(**{key: parameters[key] for key in known if key in parameters}).set_params(device=device)
-    if isinstance(estimator, GWIClassifier):
-        estimator.model_, estimator.summary_ = decode_classes(content, tensors, modules, device), decode_class_summary(summary)
-        estimator.classes_ = estimator.model_.classes
-        num_features = math.prod(estimator.model_.embedding.shape)
-    else:
-        estimator.model_, estimator.summary_ = decode_model(content, tensors, modules, device), decode_summary(summary)
-        num_features = len(estimator.model_.scales.x_scale)
-        estimator._one_target = _part(document, "one_target", bool, name)
-        if estimator._one_target and len(estimator.model_.noises) != 1:
-            raise ModelFileError(f"{name} says one target and has {len(estimator.model_.noises)}; save the model again.")
-        estimator._learned = None
+    try:
+        chosen = {key: decode_parameter(parameters[key]) for key in known if key in parameters}
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"{name} has parameters that no estimator has ({error}); save the model again.") from error
+    estimator = kind(**chosen).set_params(device=device)
+    estimator.model_, estimator.summary_ = decode_model(content, tensors, modules, device), decode_summary(summary)
+    if not isinstance(estimator.model_, kind._model):
+        raise ModelFileError(f"{name} holds a model of another task than its estimator; save the model again.")
+    estimator._targets, estimator._fit = estimator._new_targets(), None
+    estimator._targets.restore(estimator.model_, _part(document, "one_target", bool, name), name)
+    num_features = math.prod(estimator.model_.embedding.shape)
     # A parameter that was an object is not in the file; what it became is in the model.
     if "kernel" not in parameters:
         estimator.set_params(kernel=estimator.model_.posterior.kernel.prior_kernel)

@@ -27,6 +27,7 @@ from gwi.estimators.regressor import GWIRegressor
 from gwi.evaluation.classification import class_totals
 from gwi.evaluation.regression import Law, score_totals
 from gwi.exceptions import ModelFileError, UserError
+from gwi.parts import Paper
 from gwi.storage.container import from_bytes, to_bytes
 from gwi.tables.encoder import Encoder
 from gwi.tables.parquet import ParquetReader
@@ -216,7 +217,7 @@ def prediction_columns(model: GWIRegressor | GWIClassifier, X: Array, coverage: 
         probabilities = model.model_.probabilities(X)[0]
         labels = {f"probability_{label}": probabilities[:, j] for j, label in enumerate(model.classes_)}
         return (
-            {"prediction": model.classes_[probabilities.argmax(1)]} | labels | {"ood_score": model.model_.remaining_variance(X)}
+            {"prediction": model.classes_[probabilities.argmax(1)]} | labels | {"ood_score": model.model_.prior_share(X)}
         )
     fitted = model.model_
     # What predict, predict_interval and ood_score would each compute for themselves.
@@ -232,7 +233,7 @@ def prediction_columns(model: GWIRegressor | GWIClassifier, X: Array, coverage: 
     values = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
     one = len(mean) == 1
     columns = {name if one else f"{name}_{j}": row for name, rows in values.items() for j, row in enumerate(rows)}
-    return columns | {"ood_score": fitted.unknown_share(X, parts)}
+    return columns | {"ood_score": fitted.prior_share(X, parts)}
 
 
 def score_totals_of(model: GWIRegressor | GWIClassifier, part: Judged) -> Any:
@@ -358,10 +359,15 @@ def split(y: NDArray[Any], share: float, task: TaskName, seed: int) -> tuple[NDA
 def estimator_for(task: TaskName, choices: Choices) -> GWIRegressor | GWIClassifier:
     """The estimator that the choices ask for, not fitted."""
     mean = mean_of(choices.mean, task)
-    common: dict[str, Any] = {"preset": choices.preset, "random_state": choices.seed, "n_jobs": choices.jobs}
-    common["verbose"] = int(choices.verbose)
+    common: dict[str, Any] = {
+        "max_time": choices.max_time,
+        "random_state": choices.seed,
+        "n_jobs": choices.jobs,
+        "verbose": int(choices.verbose),
+    }
     if task == "regression":
-        return GWIRegressor(mean, max_time=choices.max_time, **common)
+        paper = None if choices.preset is None else Paper("network" if isinstance(mean, str) and mean == "auto" else mean)
+        return GWIRegressor(mean if paper is None else paper, **common)
     if choices.preset is not None:
         raise UserError("--preset paper is for regression; its classifier needs a network of your own, from Python.")
     return GWIClassifier(mean, **common)

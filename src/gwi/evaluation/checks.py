@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.measures import kernel_matrix, kernel_variance
-from gwi.core.noise import noise_features
-from gwi.models.regression import RegressionModel
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.posterior import CachedPosterior
+from gwi.models.summary import Levels
 
 Severity = Literal["note", "warning", "severe"]
 
@@ -90,14 +90,26 @@ def graded(
     return next((name for name, threshold in levels if threshold is not None and value >= threshold), None)
 
 
-def severe_messages(model: RegressionModel, x: Float[Tensor, "N D"]) -> list[str]:
+@runtime_checkable
+class Checkable(Protocol):
+    """A fitted model, as checks see it."""
+
+    posterior: GaussianMeasure
+    cached: CachedPosterior
+
+    def levels(self, x: Float[Tensor, "n E"]) -> Levels:
+        """What checks look at, from rows that Q knows."""
+        ...
+
+
+def severe_messages(model: Checkable, x: Float[Tensor, "N D"]) -> list[str]:
     """What `fit` warns of: each severe finding of `training_checks` at the training rows."""
-    findings = found(training_checks(model, x, len(x)))
+    findings = found(training_checks(model, x, len(x))) if len(x) else ()
     return [f"{finding.kind}: {finding.what} {finding.remedy}" for finding in findings if finding.severity == "severe"]
 
 
 @torch.no_grad()
-def training_checks(model: RegressionModel, x: Float[Tensor, "N D"], num_rows: int) -> tuple[Check, ...]:
+def training_checks(model: Checkable, x: Float[Tensor, "N D"], num_rows: int) -> tuple[Check, ...]:
     """What the training rows alone show.
 
     Args:
@@ -107,25 +119,22 @@ def training_checks(model: RegressionModel, x: Float[Tensor, "N D"], num_rows: i
     """
     generator = torch.Generator().manual_seed(0)
     rows = x[torch.randperm(len(x), generator=generator)[:NUM_SAMPLED].to(x.device)]
-    mean, variance, disagreement = model.prepared.parts(rows)
-    features = noise_features(rows, mean)
-    noise = torch.stack([noise(features) for noise in model.noises])
-    variance, noise = (variance + disagreement).mean(-1), noise.mean(-1)
+    levels = model.levels(rows)
     return (
-        few_inducing_points(model, rows, noise, num_rows),
+        few_inducing_points(model, rows, levels.noise, num_rows),
         lengthscales(model.posterior.kernel.prior_kernel, x, generator),
-        collapsed_variance(variance, noise, num_rows),
-        tempering(model.tempering_factor, variance + noise),
+        collapsed_variance(levels.variance, levels.least_noise, num_rows),
+        tempering(levels.tempering, levels.variance + levels.noise),
     )
 
 
-def few_inducing_points(model: RegressionModel, rows: Float[Tensor, "n D"], noise: Float[Tensor, " J"], num_rows: int) -> Check:
+def few_inducing_points(model: Checkable, rows: Float[Tensor, "n D"], noise: Float[Tensor, " J"], num_rows: int) -> Check:
     """Of what is unexplained at training rows the share that Z, not the noise, is to blame for: mean R₀ over mean R₀ + σ²."""
     kind = "few-inducing-points"
     kernel, num_inducing = model.posterior.kernel.prior_kernel, len(model.posterior.kernel.inducing_points)
     if num_inducing >= num_rows:
         return Check(kind, 0.0)
-    residual = model.prepared.residual(rows).mean(-1)
+    residual = model.cached.residual(rows).mean(-1)
     value = float((residual / (residual + noise)).max())
     severity = graded(value, note=0.1, warning=0.25, severe=0.5)
     best = ""
@@ -211,7 +220,7 @@ def collapsed_variance(variance: Float[Tensor, " J"], noise: Float[Tensor, " J"]
 def tempering(factor: Float[Array, " J"], variance: Float[Tensor, " J"]) -> Check:
     """α_T, of the target where it is farthest from one."""
     kind = "tempering-far-from-one"
-    factor = factor[(variance > ROUNDING).cpu().numpy()]
+    factor = factor[(variance > ROUNDING).cpu().numpy()] if len(factor) else factor
     if len(factor) == 0:
         return Check(kind, math.nan)
     value = float(factor[np.argmax(np.abs(np.log(factor)))])

@@ -79,8 +79,8 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     targets = targets.reshape(len(rows), -1).T
     x = model.scales.rows(rows, model.device)
     z = model.posterior.kernel.inducing_points.detach()
-    learned = estimator._learned
-    training = learned.task.x if learned is not None else z if len(z) >= summary.num_rows else None
+    fit = estimator._fit
+    training = fit.data.x if fit is not None else z if len(z) >= summary.num_rows else None
     mean, std = model.law(rows)
     errors = np.abs(targets - mean) / std
     checks = (

@@ -1,4 +1,4 @@
-"""Fitting a classification: the logits with their errors on unseen rows, then covariance and tempering.
+"""The task of classification: logits, cross-entropy, scales of logits and variances by held-out rows.
 
 Around its mean the softmax's log-likelihood is quadratic in each logit, with the curvature p(1 − p). Averaged over rows, it plays
 the part that 1/σ² plays in regression, and the covariances of regression serve.
@@ -7,287 +7,289 @@ the part that 1/σ² plays in regression, and the covariances of regression serv
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
 
-from gwi.core.covariance import matched_divergence_weights
-from gwi.core.kernels import SparsePosteriorKernel, whitened_features
-from gwi.core.linalg import cholesky
-from gwi.core.means import ConstantMean, KernelMean, SumMean
-from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.means import ConstantMean, SumMean
+from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
-from gwi.fitting.held_out_covariance import (
-    COVARIANCE_TOLERANCE,
-    CovarianceName,
-    JudgedCovariance,
-    judged_covariance,
-    left_out_for,
-    matching_sums,
-)
-from gwi.fitting.learners import Task, Trained
-from gwi.fitting.logit_correction import learn_correction
-from gwi.fitting.logit_scales import FEWEST_ROWS, JUDGED_NUMBERS, Judgement, TemperingName, choose_scales
-from gwi.fitting.logits import best_scale, learn_logits, rescaled, stacking_weights
-from gwi.fitting.sklearn_learner import run_pending
-from gwi.fitting.stacking import name_of, stack
-from gwi.models.classification import (
-    CHUNK_SIZE,
-    ClassificationModel,
-    ClassMember,
-    ClassSummary,
-    LogitsAndFeatures,
-    StandardRows,
-    UsualScores,
-    energy,
-    share_of_prior,
-)
+from gwi.core.scaling import OriginalRowsMean, Scales
+from gwi.fitting import plan
+from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut, variance_at
+from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
+from gwi.fitting.hyperparameters import PriorChoice
+from gwi.fitting.learners import kernel_member
+from gwi.fitting.logit_correction import corrected
+from gwi.fitting.logit_scales import Judgement, TemperingName, choose_scales
+from gwi.fitting.logit_targets import dirichlet_coding, indicator_coding, indicator_rates, indicators, rescaled
+from gwi.fitting.regression import holds_all_rows
+from gwi.fitting.sklearn_learner import Pending, estimator_learner
+from gwi.fitting.stacking import best_scale, logit_weights
+from gwi.fitting.task import Member, NetworkSize, StackedMean
+from gwi.models.classification import ClassificationModel, UsualScores, energy, prior_share_of
+from gwi.models.embeddings import Embedding
+from gwi.models.summary import MemberSummary, Summary
+from gwi.parts import RobustMax, Softmax
+from gwi.predictors.logits import ClassifierLogits, logits_of_one_class, plain_classifier
 
+# Numbers in all factors F_j together: with M inducing points and J classes, J M² of them.
+MOST_FACTOR_NUMBERS = 4e7
+# Multiplications for Dirichlet logits, whose classes do not share a factor: some seconds.
+MOST_OPERATIONS = 1e10
 # Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.
 MOST_COVARIANCES = 16
+# Epochs of a user's network that is a member of a stack.
+MEMBER_EPOCHS = 30
 
 
 @dataclass(frozen=True)
-class LearnedLogits:
-    """The means, and what they predicted at rows they had not seen.
+class ClassificationTask:
+    """Classes: softmax or robust-max of logits that are Gaussian.
 
     Attributes:
-        task: rows to learn from and rows to be judged on.
-        prior: k, fitted to standardised indicators of the classes.
-        inducing_points: Z.
-        members: the means.
-        mixing: their weights.
-        logit_scale: s.
-        y_judge: indicators at the judging rows.
-        judge_weight: of each judging row.
-        correct: whether the judging rows, which no mean has learned from, may correct the logits.
+        classes: the labels, in order.
+        likelihood: of the labels given the logits.
+        tempering: ``"auto"``, ``"per-class"``, a factor on the variance of the logits, or None.
+        correct: whether held-out rows, which no mean has learned from, may correct the logits of a single mean.
     """
 
-    task: Task
-    prior: PriorFit
-    inducing_points: Float[Tensor, "M E"]
-    members: tuple[Trained, ...]
-    mixing: Float[Tensor, " K"]
-    logit_scale: float
-    y_judge: Float[Tensor, "J V"]
-    judge_weight: Float[Tensor, " V"]
+    classes: NDArray[Any]
+    likelihood: Softmax | RobustMax = field(default_factory=Softmax)
+    tempering: float | TemperingName | None = "auto"
     correct: bool = False
+    names: tuple[str, ...] = ("svgp", "network", "linear")
+    wanted: str = (
+        '"auto", "svgp", "network", "linear", a torch module, a scikit-learn classifier with predict_proba or '
+        "decision_function, a callable from rows to logits, or a list of these"
+    )
 
     @property
-    def judged(self) -> Float[Tensor, "J V"]:
-        """The combined logits at the judging rows, unscaled."""
-        return torch.einsum("k,kjv->jv", self.mixing, torch.stack([member.judged for member in self.members]))
+    def logit_scale(self) -> float | Literal["auto"]:
+        """What the logits are multiplied by: chosen with the rest, or left as it is."""
+        return "auto" if isinstance(self.tempering, str) else 1.0
 
-    @property
-    def disagreement(self) -> Float[Tensor, "J V"]:
-        """d² = Σ_k w_k (m_k − m)² at the judging rows, unscaled."""
-        errors = torch.stack([member.judged for member in self.members]) - self.judged
-        return torch.einsum("k,kjv->jv", self.mixing, errors.square())
+    def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
+        """Relative."""
+        return weight / weight.mean()
+
+    def scales(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> Scales:
+        """Centre and scale of each column; logits have a scale of their own."""
+        scales = Scales.of(x, np.zeros((len(x), 1)), weight)
+        return replace(scales, y_centre=np.zeros(len(self.classes)), y_scale=np.ones(len(self.classes)))
+
+    def targets(self, y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J N"]:
+        """Indicators of the classes, from their places."""
+        return indicators(y, len(self.classes), device)
+
+    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+        """The fold of each row, every class spread over the folds as evenly as it can be."""
+        return class_folds(y.argmax(0).cpu(), min(NUM_FOLDS, y.shape[1]), generator)
+
+    def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
+        """The stack that the size of the table asks for."""
+        members = plan.classification_members(data.num_rows, len(self.classes))
+        return plan.planned(members, data.num_rows, data.x.shape[1], max_time, len(self.classes))
+
+    def prior_data(self, data: FitData) -> FitData:
+        """Each class against the rest, with mean zero and variance one."""
+        return data.with_targets(lambda _, y: self.coded(y, data.weight))
+
+    def coded(self, y: Float[Tensor, "J N"], weight: Float[Tensor, " N"]) -> Float[Tensor, "J N"]:
+        """Each class against the rest, with mean zero and variance one, by the shares of these rows."""
+        return indicator_coding(indicator_rates((y * weight).sum(1)))(y, y)
+
+    def most_inducing(self, num_outputs: int) -> float:
+        """So many that the factors of all classes fit into memory."""
+        return (MOST_FACTOR_NUMBERS / num_outputs) ** 0.5
+
+    def num_free(self, num_outputs: int) -> int | None:
+        """Of J classes one is known from the others."""
+        return num_outputs - 1
+
+    def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
+        """−Σ_j y_j log softmax_j(m) of each row."""
+        return -(targets * outputs.log_softmax(-1)).sum(-1)
+
+    def network_size(self, num_rows: int) -> NetworkSize:
+        """Of our own network."""
+        if num_rows < 600:
+            return NetworkSize(400, (64, 64), 2)
+        return NetworkSize(800 if num_rows < 3000 else 3000, (128, 128), 1)
+
+    def num_epochs(self, num_rows: int) -> int:
+        """Of a user's network."""
+        return MEMBER_EPOCHS
+
+    def require_outputs(self, values: Float[Tensor, "J n"], what: str = "The network") -> None:
+        """Refuse a mean that has not one output a class."""
+        if len(values) != len(self.classes):
+            raise ValueError(f"{what} gives {len(values)} outputs a row; there are {len(self.classes)} classes.")
+
+    def learn_named(
+        self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
+    ) -> Member | Pending:
+        """A linear model, or a kernel mean of targets made from labels."""
+        if name == "linear":
+            return estimator_learner(LogisticRegression(max_iter=500), data, self, name=name, standardised=True)
+        return self._kernel_logits(data, prior, basis)
+
+    @torch.no_grad()
+    def _kernel_logits(self, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"]) -> Member:
+        """The GP mean of targets made from labels; far from the data it is the shares of classes.
+
+        Two kinds of target are tried, and the better on held-out rows is kept: standardised indicators with the noise of the
+        evidence, for which all classes share one factor, and where that many factors are cheap, Dirichlet logits with the noise
+        that belongs to them.
+        """
+        start = time.perf_counter()
+        rates = indicator_rates(data.totals())
+        log_rates = rates.log()
+        fits = (prior, *prior.without_folds)
+        tried = [self._coded(data, prior, basis, indicator_coding(rates), fits, [fit.noise_variance for fit in fits])]
+        cheap = len(data.y) * len(basis) ** 2 * (len(data.x) + 2 * len(basis)) <= MOST_OPERATIONS
+        if cheap and not data.is_sample:
+            targets, variance = dirichlet_coding(data.y)
+            amplitude = float((targets - targets.mean(1, keepdim=True)).square().mean())
+            own = tuple(replace(fit, kernel=rescaled(fit, amplitude)) for fit in fits)
+            tried.append(self._coded(data, prior, basis, lambda x, y: targets, own, [variance] * len(own)))
+        held_out = data.held_out
+        scored: list[tuple[float, nn.Module, Tensor]] = []
+        for member in tried:
+            scale, _ = best_scale(member.held_out, held_out.y, held_out.weight)
+            # In units in which a scale of one is best, the shares of classes are what a softmax far away should give.
+            offset = (log_rates - log_rates.mean()) / max(scale, 1e-6)
+            values = member.held_out + offset[:, None]
+            nll = best_scale(values, held_out.y, held_out.weight)[1]
+            scored.append((nll, SumMean([member.mean, ConstantMean(offset)]), values))
+        _, mean, values = min(scored, key=lambda entry: entry[0])
+        return Member("svgp", mean, values, time.perf_counter() - start)
+
+    def _coded(self, data: FitData, prior: PriorFit, basis: Tensor, rule: Any, fits: Any, noises: Any) -> Member:
+        # A stream's rows are centred by the shares of all of them already.
+        level = 0.0 if data.is_sample else float(rule(data.x, data.y).mean())
+        coded = data.with_targets(lambda x, y: rule(x, y) - level)
+        return kernel_member("svgp", coded, prior, basis, [fit.kernel for fit in fits], noises)
+
+    def is_predictor(self, item: Any) -> bool:
+        """Whether an object fits and has probabilities or margins."""
+        return hasattr(item, "fit") and (hasattr(item, "predict_proba") or hasattr(item, "decision_function"))
+
+    def plain(self, model: Any) -> Any:
+        """A fitted classifier's logits, as plain numbers where they can be held so."""
+        return plain_classifier(model, self.classes) or ClassifierLogits(model, self.classes)
+
+    def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Labels."""
+        return self.classes[y.argmax(1)]
+
+    def constant_mean(self, target: NDArray[Any]) -> nn.Module | None:
+        """Logits of the one class that is left when those of a rare class are in another fold; many classifiers refuse it."""
+        if not (target == target[0]).all():
+            return None
+        return ConstantMean(torch.from_numpy(logits_of_one_class(target[0], self.classes)))
+
+    def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
+        """A mean of rows in the user's own units."""
+        return OriginalRowsMean(mean, scales, shape)
+
+    def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
+        """Weights and scale by the likelihood of held-out rows."""
+        logits = torch.stack([member.held_out for member in members])
+        weights, scale = logit_weights(logits, held_out.y, held_out.weight, scale=self.logit_scale)
+        weights = weights.expand(len(held_out.y), -1)
+        return StackedMean(members, weights, weights[..., None].expand(-1, -1, held_out.y.shape[1]), scale)
+
+    def refine(
+        self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
+    ) -> tuple[PriorFit, StackedMean, str]:
+        """A prior of the logits' own size: the evidence knows length-scales, the logits their amplitude."""
+        scaled = stacked.scale * stacked.held_out
+        spread = (scaled - scaled.mean(1, keepdim=True)).square().mean()
+        level = float(variance_at(prior.fit.kernel, data.x[:1000]).detach().mean())
+        fitted = replace(prior.fit, kernel=rescaled(prior.fit, max(float(spread), 1e-6) / max(level, 1e-12)))
+        if not (self.correct and self.logit_scale == "auto" and len(stacked.members) == 1):
+            return fitted, stacked, ""
+        better, said = corrected(data.held_out, fitted, prior.inducing_points, stacked)
+        return fitted, better, said
+
+    def noise_levels(self, data: FitData, solver: CovarianceSolver, stacked: StackedMean) -> list[float]:
+        """1/σ² is the mean curvature of the softmax in each logit at held-out rows."""
+        probabilities = (stacked.scale * stacked.held_out).softmax(0)
+        weight = data.held_out.weight / data.held_out.weight.mean()
+        # A class that is never in doubt still has some curvature: that of one row in doubt.
+        curvature = (probabilities * (1 - probabilities) * weight).mean(1).clamp_min(0.25 / probabilities.shape[1])
+        levels = curvature.sort().values
+        if len(levels) > MOST_COVARIANCES:
+            levels = levels[torch.linspace(0, len(levels) - 1, MOST_COVARIANCES).round().long().to(levels.device)]
+        nearest = (curvature[:, None] / levels).log().abs().argmin(1)
+        return [1 / float(levels[i]) for i in nearest.tolist()]
+
+    def calibrate(
+        self,
+        data: FitData,
+        posterior: GaussianMeasure,
+        stacked: StackedMean,
+        covariances: list[HeldOutCovariance],
+        embedding: Embedding,
+        note: str,
+    ) -> tuple[ClassificationModel, Summary]:
+        """The scales of logits and variances by the held-out rows."""
+        y, weight = data.held_out.y, data.held_out.weight
+        variance = torch.stack([part.variance for part in covariances])
+        several = int((stacked.weights[0] > 0).sum()) > 1
+        judgement = Judgement.of(
+            stacked.scale * stacked.held_out,
+            variance,
+            stacked.scale**2 * stacked.disagreement if several else None,
+            y.argmax(0),
+            weight,
+            self.likelihood.epsilon,
+        )
+        scale, alpha, gamma = choose_scales(judgement, self.tempering)
+        model = ClassificationModel(
+            posterior=posterior,
+            embedding=embedding,
+            classes=self.classes,
+            logit_scale=stacked.scale * scale,
+            tempering_factor=alpha,
+            disagreement_weight=gamma,
+            epsilon=self.likelihood.epsilon,
+            usual=UsualScores.of(prior_share_of(variance, covariances[0].prior_variance), energy(stacked.held_out), weight),
+        )
+        summary = Summary(
+            num_rows=data.num_rows,
+            members=tuple(
+                MemberSummary(m.name, (float(stacked.weights[0, i]),), best_scale(m.held_out, y, weight)[1], m.seconds)
+                for i, m in enumerate(stacked.members)
+            ),
+            score_name="NLL",
+            covariance=covariances[0].kind,
+            num_inducing=len(posterior.kernel.inducing_points),
+            stores_all_rows=holds_all_rows(posterior, data.num_rows),
+            divergence_weight=tuple(part.divergence_weight for part in covariances),
+            tempering=tuple(alpha.tolist()),
+            disagreement_weight=(gamma,),
+            held_out_nll=(judgement.nll_of_mean(), judgement.nll(scale, alpha, gamma)),
+            seconds=math.nan,
+            num_classes=len(self.classes),
+            logit_scale=model.logit_scale,
+            note=note,
+        )
+        return model, summary
 
 
-def combine_logits(
-    task: Task,
-    prior: PriorFit,
-    z: Float[Tensor, "M E"],
-    members: Sequence[Trained],
-    y_judge: Float[Tensor, "J V"],
-    judge_weight: Float[Tensor, " V"],
-    scale: float | Literal["auto"] = "auto",
-) -> LearnedLogits:
-    """Weigh the means by the likelihood of unseen rows."""
-    judged = torch.stack([member.judged for member in members])
-    mixing, logit_scale = stacking_weights(judged, y_judge, judge_weight, scale=scale)
-    return LearnedLogits(task, prior, z, tuple(members), mixing, logit_scale, y_judge, judge_weight)
-
-
-def learn_members(
-    task: Task,
-    prior: PriorFit,
-    basis: Float[Tensor, "M E"],
-    means: Sequence[Any],
-    y_judge: Float[Tensor, "J V"],
-    judge_weight: Float[Tensor, " V"],
-    *,
-    freeze: bool = True,
-) -> list[Trained]:
-    """Train, or ask, every mean; a module is only asked if `freeze`."""
-    begun = []
-    for place, item in enumerate(means):
-        task.report(name_of(item), 0.0)
-        begun.append(learn_logits(item, replace(task, place=place), prior, basis, y_judge, judge_weight, freeze=freeze))
-    return list(run_pending(task, begun))
-
-
-def class_covariances(
-    learned: LearnedLogits, prior: PriorFit, kind: CovarianceName, divergence_weight: float | Literal["auto"]
-) -> list[JudgedCovariance]:
-    """S of each class, with 1/σ² the mean curvature of the softmax in its logit at rows the mean has not seen."""
-    probabilities = (learned.logit_scale * learned.judged).softmax(0)
-    weight = learned.judge_weight / learned.judge_weight.mean()
-    # A class that is never in doubt still has some curvature: that of one row in doubt.
-    floor = 0.25 / probabilities.shape[1]
-    curvature = (probabilities * (1 - probabilities) * weight).mean(1).clamp_min(floor)
-    levels = curvature.sort().values
-    if len(levels) > MOST_COVARIANCES:
-        levels = levels[torch.linspace(0, len(levels) - 1, MOST_COVARIANCES).round().long().to(levels.device)]
-    nearest = (curvature[:, None] / levels).log().abs().argmin(1)
-    task, z = learned.task, learned.inducing_points
-    chosen = sorted(set(nearest.tolist()))
-    noises = [1 / float(levels[i]) for i in chosen]
-    if divergence_weight == "auto":
-        betas = matched_divergence_weights(matching_sums(task, prior, z), noises)
-    else:
-        betas = [float(divergence_weight)] * len(noises)
-    left_out = left_out_for(task, prior, z, kind)
-    solved = {
-        i: judged_covariance(task, prior, z, noise, kind, beta, COVARIANCE_TOLERANCE, left_out)
-        for i, noise, beta in zip(chosen, noises, betas, strict=True)
-    }
-    return [solved[i] for i in nearest.tolist()]
-
-
-def assemble_classes(
-    learned: LearnedLogits,
-    embedding: StandardRows | LogitsAndFeatures,
-    *,
-    covariance: CovarianceName = "wasserstein",
-    divergence_weight: float | Literal["auto"] = "auto",
-    tempering: float | TemperingName | None = "auto",
-    epsilon: float | None = None,
-    note: str = "",
-) -> tuple[ClassificationModel, ClassSummary]:
-    """Covariance and tempering for the means as they are; seconds in the summary are left to the caller."""
-    scaled = learned.logit_scale * learned.judged
-    # A prior of the logits' own size: the evidence knows length-scales, the logits their amplitude.
-    spread = (scaled - scaled.mean(1, keepdim=True)).square().mean()
-    level = float(kernel_variance(learned.prior.kernel, learned.task.x[:1000]).detach().mean())
-    prior = replace(learned.prior, kernel=rescaled(learned.prior, max(float(spread), 1e-6) / max(level, 1e-12)))
-    if learned.correct:
-        learned, said = corrected(learned, prior)
-        note = "; ".join(part for part in (note, said) if part)
-    found = class_covariances(learned, prior, covariance, divergence_weight)
-    kernel = SparsePosteriorKernel(
-        prior.kernel, learned.inducing_points, torch.stack([part.whitened_covariance for part in found])
-    )
-    return temper_classes(
-        learned,
-        embedding,
-        kernel,
-        torch.stack([part.variance for part in found]),
-        torch.cat([kernel_variance(prior.kernel, rows) for rows in learned.task.x_judge.split(CHUNK_SIZE)]),
-        kind=found[0].kind,
-        divergence_weight=tuple(part.divergence_weight for part in found),
-        tempering=tempering,
-        epsilon=epsilon,
-        note=note,
-    )
-
-
-@torch.no_grad()
-def corrected(learned: LearnedLogits, prior: PriorFit) -> tuple[LearnedLogits, str]:
-    """A single mean with a kernel mean on Z added, learned from the judging rows, and what was done in words.
-
-    The judged logits are then those of folds of these rows. The basis is that of the covariance, so predictions cost no more.
-    """
-    assert len(learned.members) == 1
-    member, z = learned.members[0], learned.inducing_points
-    factor = cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor
-    rows = learned.task.x_judge
-    phi = torch.cat([whitened_features(prior.kernel, z, factor, part) for part in rows.split(CHUNK_SIZE)], dim=-1)
-    amplitude = float(kernel_variance(prior.kernel, z).mean()) ** 0.5
-    found = learn_correction(member.judged, phi / amplitude, learned.y_judge, learned.judge_weight)
-    if found is None:
-        return learned, ""
-    kernel_mean = KernelMean(prior.kernel, z, found.coefficients / (amplitude * found.scale))
-    mean = SumMean([member.mean, kernel_mean, ConstantMean(found.offset / found.scale)])
-    better = replace(member, mean=mean, judged=found.judged / found.scale)
-    said = f"logits corrected by {len(rows)} unseen rows, prior variance {found.variance:g}"
-    return replace(learned, members=(better,), logit_scale=found.scale, correct=False), said
-
-
-def temper_classes(
-    learned: LearnedLogits,
-    embedding: StandardRows | LogitsAndFeatures,
-    kernel: SparsePosteriorKernel,
-    variance: Float[Tensor, "J V"],
-    level: Float[Tensor, " V"],
-    *,
-    kind: str,
-    divergence_weight: tuple[float, ...],
-    tempering: float | TemperingName | None,
-    epsilon: float | None,
-    note: str,
-) -> tuple[ClassificationModel, ClassSummary]:
-    """The scales of logits and variances by unseen rows, and the whole as a model.
-
-    Args:
-        learned: judged logits.
-        embedding: from the user's rows to those of the task.
-        kernel: of Q.
-        variance: r at the judging rows, as it would be at new ones.
-        level: k at the judging rows.
-        kind: of covariance, for the summary.
-        divergence_weight: β of each class, for the summary.
-        tempering: as `choose_scales` takes it.
-        epsilon: ε of robust-max; None for softmax.
-        note: for the summary.
-    """
-    task = learned.task
-    assert task.classes is not None
-    judgement = judged(learned, variance, epsilon)
-    scale, alpha, gamma = choose_scales(judgement, tempering)
-    mean = stack([member.mean for member in learned.members], learned.mixing.expand(len(learned.y_judge), -1))
-    posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
-    model = ClassificationModel(
-        posterior=posterior,
-        embedding=embedding,
-        classes=task.classes,
-        logit_scale=learned.logit_scale * scale,
-        tempering_factor=alpha,
-        disagreement_weight=gamma,
-        epsilon=epsilon,
-        usual=UsualScores.of(share_of_prior(variance, level), energy(learned.judged), learned.judge_weight),
-    )
-    points = (kernel.inducing_points, *(part.inducing_points for part in mean.modules() if isinstance(part, KernelMean)))
-    summary = ClassSummary(
-        num_rows=task.num_rows,
-        num_classes=len(task.classes),
-        members=tuple(
-            ClassMember(
-                member.name, float(weight), best_scale(member.judged, learned.y_judge, learned.judge_weight)[1], member.seconds
-            )
-            for member, weight in zip(learned.members, learned.mixing, strict=True)
-        ),
-        covariance=kind,
-        num_inducing=len(kernel.inducing_points),
-        stores_all_rows=any(len(z) == task.num_rows for z in points),
-        divergence_weight=divergence_weight,
-        logit_scale=model.logit_scale,
-        tempering=tuple(alpha.tolist()),
-        disagreement_weight=gamma,
-        unseen_nll=(judgement.nll_of_mean(), judgement.nll(scale, alpha, gamma)),
-        seconds=math.nan,
-        note=note,
-    )
-    return model, summary
-
-
-def judged(learned: LearnedLogits, variance: Float[Tensor, "J V"], epsilon: float | None) -> Judgement:
-    """What scales are chosen on: a sample of the judging rows, or all."""
-    num_classes, num_rows = learned.y_judge.shape
-    count = min(num_rows, max(FEWEST_ROWS, JUDGED_NUMBERS // num_classes))
-    rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:count].to(variance.device)
-    several = int((learned.mixing > 0).sum()) > 1
-    return Judgement(
-        mean=learned.logit_scale * learned.judged[:, rows],
-        variance=variance[:, rows],
-        disagreement=learned.logit_scale**2 * learned.disagreement[:, rows] if several else None,
-        label=learned.y_judge[:, rows].argmax(0),
-        weight=learned.judge_weight[rows] / learned.judge_weight[rows].mean(),
-        num_rows=num_rows,
-        epsilon=epsilon,
-    )
+def class_folds(labels: Int[Tensor, " N"], num_folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
+    """The fold of each row, every class spread over the folds as evenly as it can be."""
+    order = torch.randperm(len(labels), generator=generator)
+    by_class = order[labels[order].argsort(stable=True)]
+    fold = torch.empty_like(labels)
+    fold[by_class] = torch.arange(len(labels)) % num_folds
+    return fold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,13 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from gwi._typing import Array
+from gwi.core.kernels import whitened_features
+from gwi.core.linalg import cholesky
+from gwi.core.means import ConstantMean, KernelMean, SumMean
+from gwi.core.measures import kernel_matrix, kernel_variance
+from gwi.core.prior import PriorFit
+from gwi.fitting.data import CHUNK_SIZE, HeldOut
+from gwi.fitting.task import StackedMean
 
 # Prior variances of a correction, in squared logits.
 VARIANCES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -32,14 +39,14 @@ class Correction:
         scale: t.
         coefficients: v, one row a class.
         offset: b.
-        judged: corrected logits of each row, from the other folds.
+        held_out: corrected logits of each row, from the other folds.
         variance: of the prior that was chosen, in squared logits.
     """
 
     scale: float
     coefficients: Float[Tensor, "J M"]
     offset: Float[Tensor, " J"]
-    judged: Float[Tensor, "J V"]
+    held_out: Float[Tensor, "J V"]
     variance: float
 
 
@@ -179,3 +186,23 @@ class _Problem:
 def _log_total(logits: Array) -> Array:
     top = logits.max(1)
     return top + np.log(np.exp(logits - top[:, None]).sum(1))
+
+
+@torch.no_grad()
+def corrected(held_out: HeldOut, prior: PriorFit, z: Float[Tensor, "M D"], stacked: StackedMean) -> tuple[StackedMean, str]:
+    """A single mean with a kernel mean on Z added, learned from the held-out rows, and what was done in words.
+
+    The held-out logits are then those of folds of these rows. The basis is that of the covariance, so predictions cost no more.
+    """
+    member = stacked.members[0]
+    factor = cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor
+    phi = torch.cat([whitened_features(prior.kernel, z, factor, rows) for rows in held_out.x.split(CHUNK_SIZE)], dim=-1)
+    amplitude = float(kernel_variance(prior.kernel, z).mean()) ** 0.5
+    correction = learn_correction(member.held_out, phi / amplitude, held_out.y, held_out.weight)
+    if correction is None:
+        return stacked, ""
+    kernel_mean = KernelMean(prior.kernel, z, correction.coefficients / (amplitude * correction.scale))
+    mean = SumMean([member.mean, kernel_mean, ConstantMean(correction.offset / correction.scale)])
+    better = replace(member, mean=mean, held_out=correction.held_out / correction.scale)
+    said = f"logits corrected by {len(held_out.x)} unseen rows, prior variance {correction.variance:g}"
+    return replace(stacked, members=(better,), scale=correction.scale), said

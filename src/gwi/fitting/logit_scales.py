@@ -54,6 +54,29 @@ class Judgement:
     num_rows: int
     epsilon: float | None
 
+    @staticmethod
+    def of(
+        mean: Float[Tensor, "J V"],
+        variance: Float[Tensor, "J V"],
+        disagreement: Float[Tensor, "J V"] | None,
+        label: Tensor,
+        weight: Float[Tensor, " V"],
+        epsilon: float | None,
+    ) -> Judgement:
+        """Of a sample of the held-out rows, or of all."""
+        num_classes, num_rows = mean.shape
+        count = min(num_rows, max(FEWEST_ROWS, JUDGED_NUMBERS // num_classes))
+        rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:count].to(variance.device)
+        return Judgement(
+            mean=mean[:, rows],
+            variance=variance[:, rows],
+            disagreement=None if disagreement is None else disagreement[:, rows],
+            label=label[rows],
+            weight=weight[rows] / weight[rows].mean(),
+            num_rows=num_rows,
+            epsilon=epsilon,
+        )
+
     def some(self, numbers: int) -> Judgement:
         """The first rows, so many that they hold at most so many numbers, though some rows in any case."""
         count = max(FEWEST_ROWS, numbers // len(self.mean))

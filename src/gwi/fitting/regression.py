@@ -1,256 +1,290 @@
-"""Fitting a regression in two stages: the means with their errors on unseen rows, then covariance, noise and tempering.
-
-The second stage is cheap, so what it decides can be decided again: with other options, or with more rows.
-"""
+"""The task of regression: numbers, least squares, noise and tails by held-out rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from gwi._progress import silent
 from gwi.core.distributions import DEGREES, STACK_OPTIMISM, choose_tails, log_density, match_coverage
-from gwi.core.inducing import Method
-from gwi.core.kernels import SparsePosteriorKernel
-from gwi.core.means import KernelMean
+from gwi.core.means import KernelMean, SumMean
 from gwi.core.measures import GaussianMeasure
-from gwi.core.noise import noise_features
+from gwi.core.noise import NoiseFit, fit_noise, noise_features
 from gwi.core.prior import PriorFit
-from gwi.fitting.held_out_covariance import CovarianceChoice, NoiseName, calibrate, choose_prior, decided_covariance, prior_for
-from gwi.fitting.learners import Task, Trained, kernel_learner
-from gwi.fitting.sklearn_learner import run_pending
-from gwi.fitting.stacking import cross_fitted_weights, learn, name_of, stack
-from gwi.models.regression import Member, RegressionModel, Summary
+from gwi.core.scaling import RescaledMean, Scales
+from gwi.fitting import plan
+from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut
+from gwi.fitting.held_out_covariance import ROUGH_TOLERANCE, CovarianceSolver, HeldOutCovariance
+from gwi.fitting.hyperparameters import PriorChoice, prior_for
+from gwi.fitting.learners import kernel_member, network_learner
+from gwi.fitting.stacking import convex_weights, cross_fitted
+from gwi.fitting.task import Member, NetworkSize, StackedMean
+from gwi.models.embeddings import Embedding
+from gwi.models.regression import RegressionModel
+from gwi.models.summary import MemberSummary, Summary
+from gwi.parts import Gaussian, Network, NoiseKind
+from gwi.predictors.linear import plain_predictor
 
-# Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
-# than make M² N this number.
-MEAN_BASIS, MEAN_OPERATIONS = 1000, 1e13
-
-# Errors at unseen rows are kept as often as the rows stand in the table, up to so many.
+PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
+# Laws under which the noise is fitted: one with tails so heavy that far rows do not decide it, and the normal one.
+NOISE_DEGREES = (5.0, math.inf)
+# A network of the user's own sees so many rows in training, in no fewer and no more epochs than these.
+SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
+# Errors at held-out rows are kept as often as the rows stand in the table, up to so many.
 MOST_REPEATED = 100_000
-
-TailsName = Literal["auto", "normal"]
-KernelFitName = Literal["targets", "residuals"]
 
 
 @dataclass(frozen=True)
-class Learned:
-    """The means, and what they predicted at rows they had not seen.
+class RegressionTask:
+    """Numbers: Gaussian noise σ²(x) around f, with Student's tails where held-out rows ask for them.
 
     Attributes:
-        task: rows to learn from and rows to be judged on.
-        kernel: k before it was fitted.
-        prior: k fitted to the targets.
-        inducing_points: Z.
-        members: the means.
-        mixing: their weights in each target's mean.
-        unseen_mixing: the weights by other judging rows than each.
-        y_judge: targets at the judging rows.
-        judge_weight: of each judging row.
-        late_variance: r at judging rows that came by `extended`, from before they were taken in; None where folds judge.
+        likelihood: noise and tails.
+        tempering: ``"auto"``, a factor on the predictive variance, or None.
+        disagreement: whether means that disagree add to the variance.
     """
 
-    task: Task
-    kernel: Kernel
-    prior: PriorFit
-    inducing_points: Float[Tensor, "M D"]
-    members: tuple[Trained, ...]
-    mixing: Float[Tensor, "J K"]
-    unseen_mixing: Float[Tensor, "J K V"]
-    y_judge: Float[Tensor, "J V"]
-    judge_weight: Float[Tensor, " V"]
-    late_variance: Float[Tensor, "J n"] | None = None
-
-    @property
-    def judged(self) -> Float[Tensor, "J V"]:
-        """The stacked mean at the judging rows, neither its parts nor their weights from the row itself."""
-        return torch.einsum("jkv,kjv->jv", self.unseen_mixing, torch.stack([member.judged for member in self.members]))
-
-    @property
-    def disagreement(self) -> Float[Tensor, "J V"]:
-        """d² = Σ_k w_k (m_k − m_Q)² at the judging rows."""
-        errors = torch.stack([member.judged for member in self.members]) - self.judged
-        return torch.einsum("jkv,kjv->jv", self.unseen_mixing, errors.square())
-
-
-def learn_means(
-    task: Task,
-    y_judge: Float[Tensor, "J V"],
-    judge_weight: Float[Tensor, " V"],
-    means: Sequence[Any],
-    kernel: Kernel,
-    *,
-    num_inducing: int | Literal["auto"] = "auto",
-    inducing_points: Method | Float[Tensor, "M D"] = "kmeans",
-    freeze: bool = False,
-) -> Learned:
-    """Fit the prior, train every mean, and weigh them by their errors on unseen rows."""
-    task.report("prior", 0.0)
-
-    def chosen() -> tuple[PriorFit, Tensor, Tensor]:
-        kernel_means = any(isinstance(item, str) and "svgp" in item for item in means)
-        prior, z = choose_prior(task, kernel, num_inducing, inducing_points, judges_kernel_means=kernel_means)
-        if num_inducing != "auto" or z is task.x:
-            return prior, z, z
-        count = mean_basis_size(task.num_rows, len(z))
-        return prior, z, task.x[torch.randperm(len(task.x), generator=task.generator)[:count].to(task.x.device)]
-
-    prior, z, basis = task.decided(chosen)
-    begun = []
-    for place, item in enumerate(means):
-        task.report(name_of(item), 0.0)
-        begun.append(learn(item, replace(task, place=place), prior, basis, freeze))
-    members = run_pending(task, begun)
-    judged = torch.stack([member.judged for member in members])
-    found = [cross_fitted_weights(judged[:, j], y_judge[j], judge_weight, task.fold) for j in range(len(y_judge))]
-    mixing, unseen_mixing = (torch.stack(part) for part in zip(*found, strict=True))
-    # A progress display is of this fit, and cannot be pickled.
-    return Learned(replace(task, report=silent), kernel, prior, z, members, mixing, unseen_mixing, y_judge, judge_weight)
-
-
-def mean_basis_size(num_rows: int, num_inducing: int) -> int:
-    """How many basis functions a kernel mean has where their number is not given."""
-    return min(MEAN_BASIS, max(num_inducing, int((MEAN_OPERATIONS / num_rows) ** 0.5)))
-
-
-def extended(learned: Learned, model: RegressionModel, x: Tensor, y: Tensor) -> Learned:
-    """With more rows, unseen by the means, to judge them and to learn S from; a mean that is one kernel expansion learns too."""
-    task = learned.task
-    rows = torch.cat([task.x, x])
-    fold = task.fold
-    if fold is not None:
-        fold = torch.cat([fold, torch.randint(task.num_folds, x.shape[:1], generator=task.generator).to(fold)])
-    new_task = replace(
-        task,
-        x=rows,
-        y=torch.cat([task.y, y], dim=1),
-        weight=torch.cat([task.weight, torch.ones_like(y[0])]),
-        fold=fold,
-        x_judge=rows if fold is not None else torch.cat([task.x_judge, x]),
-    )
-    z = rows if learned.inducing_points is task.x else learned.inducing_points
-    with torch.no_grad():
-        late = None
-        if fold is None:
-            late = model.prepared.parts(x)[1]
-            late = late if learned.late_variance is None else torch.cat([learned.late_variance, late], dim=1)
-        members = tuple(replace(m, judged=torch.cat([m.judged, m.mean(x)], dim=1)) for m in learned.members)
-    only = members[0]
-    if len(members) == 1 and isinstance(only.mean, KernelMean):
-        basis = rows if torch.equal(only.mean.inducing_points, task.x) else only.mean.inducing_points
-        again = kernel_learner(learned.prior, basis, new_task, only.name)
-        # Validation rows keep the predictions of the mean that had not seen the later ones.
-        members = (again if fold is not None else replace(again, judged=only.judged),)
-    return replace(
-        learned,
-        task=new_task,
-        inducing_points=z,
-        members=members,
-        unseen_mixing=torch.cat([learned.unseen_mixing, learned.mixing[..., None].expand(-1, -1, len(x))], dim=2),
-        y_judge=torch.cat([learned.y_judge, y], dim=1),
-        judge_weight=torch.cat([learned.judge_weight, torch.ones_like(y[0])]),
-        late_variance=late,
+    likelihood: Gaussian = field(default_factory=Gaussian)
+    tempering: float | Literal["auto"] | None = "auto"
+    disagreement: bool = True
+    names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network")
+    wanted: str = (
+        '"auto", "svgp", "svgp-all", "network", "svgp+network", a torch module, a scikit-learn regressor, a callable, '
+        "or a list of these"
     )
 
+    def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
+        """Whole numbers say how often a row stands there, as merged rows do; others are relative."""
+        return weight if (weight == weight.round()).all() else weight / weight.mean()
 
-def assemble(
-    learned: Learned,
-    *,
-    covariance: CovarianceChoice = "auto",
-    divergence_weight: float | Literal["auto"] = "auto",
-    noise: NoiseName = "auto",
-    tempering: float | Literal["auto"] | None = "auto",
-    tails: TailsName = "auto",
-    kernel_fit: KernelFitName = "targets",
-    disagreement: bool = True,
-) -> tuple[RegressionModel, Summary]:
-    """Covariance, noise and tempering for the means as they are; seconds in the summary are left to the caller.
+    def scales(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> Scales:
+        """Centre and scale of each column and of each target."""
+        return Scales.of(x, y, weight)
 
-    `disagreement` says whether means that disagree add to the variance.
-    """
-    task, z, y_judge, weight = learned.task, learned.inducing_points, learned.y_judge, learned.judge_weight
-    judged = learned.judged
-    residuals = y_judge - judged
-    features = noise_features(task.x_judge, judged)
-    spread = learned.disagreement if disagreement and len(learned.members) > 1 else None
-    prior = learned.prior
-    num_means = int((learned.mixing > 1e-6).any(0).sum())
-    kind = decided_covariance(task, z, num_means, covariance, divergence_weight)
-    if kernel_fit == "residuals":
-        prior = prior_for(learned.kernel, task.x_judge, residuals, weight, z, torch.Generator().manual_seed(0))
-    found = [
-        calibrate(
-            task,
-            prior,
-            z,
-            residuals[j],
-            features,
-            weight,
-            covariance=kind,
-            divergence_weight=divergence_weight,
-            noise=noise,
-            disagreement=None if spread is None else spread[j],
-            late_variance=None if learned.late_variance is None else learned.late_variance[j],
+    def targets(self, y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J N"]:
+        """Standardised numbers."""
+        return scales.targets(y, device)
+
+    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+        """The fold of each row, at random."""
+        num_rows = y.shape[1]
+        fold = torch.empty(num_rows, dtype=torch.long)
+        fold[torch.randperm(num_rows, generator=generator)] = torch.arange(num_rows) % min(NUM_FOLDS, num_rows)
+        return fold
+
+    def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
+        """The stack that the size of the table asks for."""
+        return plan.planned(plan.regression_members(data.num_rows, data.x.shape[1]), data.num_rows, data.x.shape[1], max_time)
+
+    def prior_data(self, data: FitData) -> FitData:
+        """The targets themselves."""
+        return data
+
+    def most_inducing(self, num_outputs: int) -> float:
+        """All targets share one factor of the covariance, so there is no bound."""
+        return math.inf
+
+    def num_free(self, num_outputs: int) -> int | None:
+        """Each target has its own noise."""
+        return None
+
+    def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
+        """Σ_j (m_j − y_j)² of each row."""
+        return (outputs - targets).square().sum(-1)
+
+    def network_size(self, num_rows: int) -> NetworkSize:
+        """Of our own network."""
+        if num_rows < 600:
+            return NetworkSize(1000, (64, 64), 2)
+        return NetworkSize(2500 if num_rows < 3000 else 5000, (128, 128), 1)
+
+    def num_epochs(self, num_rows: int) -> int:
+        """Of a user's network."""
+        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, SEEN_ROWS // num_rows))
+
+    def require_outputs(self, values: Float[Tensor, "J n"], what: str = "The network") -> None:
+        """One output serves several targets, so nothing is refused here."""
+
+    def learn_named(
+        self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
+    ) -> Member:
+        """A kernel mean, on some or all rows, or with a network for what it leaves over."""
+        if name == "svgp-all" and data.is_sample:
+            raise ValueError(
+                'mean="svgp-all" has a basis function for every row, which rows from a stream are too many for; use "svgp".'
+            )
+        fits = (prior, *prior.without_folds)
+        noises = [fit.noise_variance if fit.noise_variances is None else fit.noise_variances[:, None] for fit in fits]
+        points = data.x if name == "svgp-all" else basis
+        kernel = kernel_member(name, data, prior, points, [fit.kernel for fit in fits], noises)
+        if name != "svgp+network":
+            return kernel
+        rest = network_learner(data.less(kernel.mean, kernel.held_out), self, Network(), options, place)
+        mean = SumMean([kernel.mean, rest.mean])
+        return Member(name, mean, kernel.held_out + rest.held_out, kernel.seconds + rest.seconds)
+
+    def is_predictor(self, item: Any) -> bool:
+        """Whether an object fits and predicts."""
+        return hasattr(item, "fit") and hasattr(item, "predict")
+
+    def plain(self, model: Any) -> Any:
+        """A fitted predictor as plain numbers where it can be held so."""
+        return plain_predictor(model) or model
+
+    def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
+        """One column as one axis."""
+        return y[:, 0] if y.shape[1] == 1 else y
+
+    def constant_mean(self, target: NDArray[Any]) -> nn.Module | None:
+        """Predictors learn constants themselves."""
+        return None
+
+    def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
+        """A mean in the user's own units, seen from standardised rows and targets."""
+        return RescaledMean(mean, scales, shape)
+
+    def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
+        """Least squares on held-out rows, for each target."""
+        predictions = torch.stack([member.held_out for member in members])
+        y, weight = held_out.y, held_out.weight
+
+        def of_target(j: int) -> tuple[Tensor, Tensor]:
+            def weigh(rows: Tensor) -> Tensor:
+                return convex_weights(predictions[:, j, rows], y[j, rows], weight[rows])
+
+            return cross_fitted(weigh, len(members), y.shape[1], held_out.fold, y.device)
+
+        parts = [of_target(j) for j in range(len(y))]
+        weights, held_out_weights = (torch.stack(part) for part in zip(*parts, strict=True))
+        return StackedMean(members, weights, held_out_weights)
+
+    def refine(
+        self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
+    ) -> tuple[PriorFit, StackedMean, str]:
+        """The prior fitted to the targets, or to what the mean leaves over."""
+        if options.covariance.kernel_fit == "targets":
+            return prior.fit, stacked, ""
+        held_out = data.held_out
+        residuals, generator = held_out.y - stacked.held_out, torch.Generator().manual_seed(0)
+        return prior_for(prior.kernel, held_out.x, residuals, held_out.weight, prior.inducing_points, generator), stacked, ""
+
+    def noise_levels(self, data: FitData, solver: CovarianceSolver, stacked: StackedMean) -> list[float]:
+        """σ² of each target. It depends on S through r, and S on it: a rough S and constant noise find its level."""
+        held_out = data.held_out
+        rough = solver.solve([solver.prior.noise_variance] * len(held_out.y), ROUGH_TOLERANCE)
+        features = noise_features(held_out.x[:, :0], stacked.held_out)
+        fits = [self._noise(data, stacked, part, features, j, "constant", (math.inf,)) for j, part in enumerate(rough)]
+        return [max(float(fit.noise(features).mean()), math.ulp(0.0)) for fit in fits]
+
+    def _noise(
+        self,
+        data: FitData,
+        stacked: StackedMean,
+        covariance: HeldOutCovariance,
+        features: Float[Tensor, "V F"],
+        j: int,
+        kind: NoiseKind,
+        degrees: Sequence[float],
+    ) -> NoiseFit:
+        spread = stacked.disagreement[j] if self.disagreement and len(stacked.members) > 1 else None
+        residuals = data.held_out.y[j] - stacked.held_out[j]
+        return choose_noise(residuals, covariance.variance, features, data.held_out.weight, kind, spread, degrees)
+
+    def calibrate(
+        self,
+        data: FitData,
+        posterior: GaussianMeasure,
+        stacked: StackedMean,
+        covariances: list[HeldOutCovariance],
+        embedding: Embedding,
+        note: str,
+    ) -> tuple[RegressionModel, Summary]:
+        """Noise, tempering and tails of each target by the held-out rows."""
+        y, weight = data.held_out.y, data.held_out.weight
+        residuals = y - stacked.held_out
+        columns = data.held_out.x if embedding.is_table else data.held_out.x[:, :0]
+        features = noise_features(columns, stacked.held_out)
+        noise, tails = self.likelihood.noise, self.likelihood.tails
+        fits = [self._noise(data, stacked, part, features, j, noise, NOISE_DEGREES) for j, part in enumerate(covariances)]
+        # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
+        variance = torch.stack([part.variance + fit.unseen for part, fit in zip(covariances, fits, strict=True)])
+        fixed = None if self.tempering == "auto" else 1.0 if self.tempering is None else float(self.tempering)
+        z_scores, w = (residuals / variance.sqrt()).cpu().numpy(), weight.cpu().numpy()
+        shapes = [choose_tails(row, w, factor=fixed, degrees=DEGREES if tails == "auto" else ()) for row in z_scores]
+        if fixed is None:
+            optimism = STACK_OPTIMISM if stacked.num_means > 1 else 0.0
+            shapes = [match_coverage(row, w, law, optimism=optimism) for row, law in zip(z_scores, shapes, strict=True)]
+        factor = np.array([shape.factor for shape in shapes])
+        tempered = variance * variance.new_tensor(factor)[:, None]
+        degrees = [shape.degrees_of_freedom for shape in shapes]
+        gamma = tuple(fit.disagreement_weight for fit in fits)
+        model = RegressionModel(
+            posterior=posterior,
+            embedding=embedding,
+            noises=tuple(fit.noise for fit in fits),
+            tempering_factor=factor,
+            degrees_of_freedom=np.array(degrees),
+            disagreement_weight=np.array(gamma),
+            scores=_repeated(residuals.abs() / tempered.sqrt(), weight).sort(-1).values,
         )
-        for j in range(len(y_judge))
-    ]
-    s = torch.stack([part.whitened_covariance for part, _ in found])
-    mean = stack([member.mean for member in learned.members], learned.mixing)
-    # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
-    variance = torch.stack([part.variance + fit.unseen for part, fit in found])
-    gamma = tuple(fit.disagreement_weight for _, fit in found)
-    fixed = None if tempering == "auto" else 1.0 if tempering is None else float(tempering)
-    degrees = DEGREES if tails == "auto" else ()
-    z_scores = (residuals / variance.sqrt()).cpu().numpy()
-    shapes = [choose_tails(row, weight.cpu().numpy(), factor=fixed, degrees=degrees) for row in z_scores]
-    if fixed is None:
-        optimism = STACK_OPTIMISM if num_means > 1 else 0.0
-        shapes = [
-            match_coverage(row, weight.cpu().numpy(), law, optimism=optimism) for row, law in zip(z_scores, shapes, strict=True)
-        ]
-    factor = np.array([shape.factor for shape in shapes])
-    tempered = variance * variance.new_tensor(factor)[:, None]
-    model = RegressionModel(
-        posterior=GaussianMeasure(mean, SparsePosteriorKernel(prior.kernel, z, s)).requires_grad_(False).eval(),
-        noises=tuple(fit.noise for _, fit in found),
-        scales=task.scales,
-        tempering_factor=factor,
-        degrees_of_freedom=np.array([shape.degrees_of_freedom for shape in shapes]),
-        disagreement_weight=np.array(gamma),
-        scores=repeated(residuals.abs() / tempered.sqrt(), weight).sort(-1).values,
-    )
-    summary = Summary(
-        num_rows=task.num_rows if task.stream is not None else round(float(task.weight.sum())),
-        members=tuple(
-            Member(m.name, tuple(learned.mixing[:, i].tolist()), float((y_judge - m.judged).square().mean().sqrt()), m.seconds)
-            for i, m in enumerate(learned.members)
-        ),
-        covariance=found[0][0].kind,
-        num_inducing=len(z),
-        stores_all_rows=any(len(p) == task.num_rows for p in (z, *_bases(model.posterior))),
-        divergence_weight=tuple(part.divergence_weight for part, _ in found),
-        noise=tuple(fit.penalty for _, fit in found),
-        tempering=tuple(factor.tolist()),
-        degrees_of_freedom=tuple(shape.degrees_of_freedom for shape in shapes),
-        disagreement_weight=gamma,
-        unseen_nll=(
-            average_nll(residuals, variance, weight, [math.inf] * len(shapes)),
-            average_nll(residuals, tempered, weight, [shape.degrees_of_freedom for shape in shapes]),
-        ),
-        seconds=math.nan,
-    )
-    return model, summary
+        summary = Summary(
+            num_rows=data.num_rows if data.is_sample else round(float(data.weight.sum())),
+            members=tuple(
+                MemberSummary(
+                    m.name, tuple(stacked.weights[:, i].tolist()), float((y - m.held_out).square().mean().sqrt()), m.seconds
+                )
+                for i, m in enumerate(stacked.members)
+            ),
+            score_name="RMSE",
+            covariance=covariances[0].kind,
+            num_inducing=len(posterior.kernel.inducing_points),
+            stores_all_rows=holds_all_rows(posterior, data.num_rows),
+            divergence_weight=tuple(part.divergence_weight for part in covariances),
+            tempering=tuple(factor.tolist()),
+            disagreement_weight=gamma,
+            held_out_nll=(
+                average_nll(residuals, variance, weight, [math.inf] * len(shapes)),
+                average_nll(residuals, tempered, weight, degrees),
+            ),
+            seconds=math.nan,
+            noise=tuple(fit.penalty for fit in fits),
+            degrees_of_freedom=tuple(degrees),
+            note=note,
+        )
+        return model, summary
 
 
-def repeated(values: Float[Tensor, "J V"], weight: Float[Tensor, " V"]) -> Float[Tensor, "J W"]:
+def choose_noise(
+    residuals: Float[Tensor, " V"],
+    variance: Float[Tensor, " V"],
+    features: Float[Tensor, "V F"],
+    weight: Float[Tensor, " V"],
+    kind: NoiseKind,
+    disagreement: Float[Tensor, " V"] | None = None,
+    degrees: Sequence[float] = NOISE_DEGREES,
+) -> NoiseFit:
+    """Constant or input-dependent noise, or whichever predicts held-out rows better."""
+    return fit_noise(
+        residuals,
+        variance,
+        features,
+        disagreement=disagreement,
+        penalties=() if kind == "constant" else PENALTIES,
+        degrees=degrees,
+        allow_constant=kind != "input-dependent",
+        sample_weight=weight,
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def _repeated(values: Float[Tensor, "J V"], weight: Float[Tensor, " V"]) -> Float[Tensor, "J W"]:
     """Each column as often as its row stands there, where weights are such numbers and not too many."""
     if (weight == weight.round()).all() and len(weight) < weight.sum() <= MOST_REPEATED:
         return values.repeat_interleave(weight.long(), dim=1)
@@ -265,5 +299,7 @@ def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor, degrees_of_
     return float(np.sum([np.average(row, weights=w) for row in nll]))
 
 
-def _bases(posterior: GaussianMeasure) -> list[Tensor]:
-    return [part.inducing_points for part in posterior.modules() if isinstance(part, KernelMean)]
+def holds_all_rows(posterior: GaussianMeasure, num_rows: int) -> bool:
+    """Whether every row is an inducing point of the covariance, or the centre of a basis function of the mean."""
+    bases = [part.inducing_points for part in posterior.modules() if isinstance(part, KernelMean)]
+    return any(len(points) == num_rows for points in (posterior.kernel.inducing_points, *bases))

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from joblib import Parallel, delayed, parallel_config
 from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
@@ -19,11 +18,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
-from gwi.core.means import ConstantMean, FixedMean, JoinedMean
+from gwi.core.means import FixedMean, JoinedMean
 from gwi.core.scaling import OriginalRowsMean, Scales
-from gwi.fitting.learners import Task, Trained, at_rows
-from gwi.predictors.linear import plain_predictor
-from gwi.predictors.logits import ClassifierLogits, logits_of_one_class, plain_classifier
+from gwi.fitting.data import FitData, FitOptions
+from gwi.fitting.task import Member, Task
 
 T = TypeVar("T")
 
@@ -40,38 +38,31 @@ class Pending:
     name: str
     jobs: tuple[Callable[[], tuple[nn.Module, float]], ...]
 
-    def finished(self, task: Task, found: Sequence[tuple[nn.Module, float]]) -> Trained:
+    def finished(self, data: FitData, results: Sequence[tuple[nn.Module, float]]) -> Member:
         """The mean, judged, from what the jobs gave."""
-        (mean, _), *others = found
-        seconds = sum(seconds for _, seconds in found)
-        if task.fold is None:
-            return Trained(self.name, mean, at_rows(mean, task.x_judge), seconds)
-        judged = torch.empty_like(task.y)
-        for k, (fold_mean, _) in enumerate(others):
-            judged[:, task.fold == k] = at_rows(fold_mean, task.x[task.fold == k])
-        return Trained(self.name, mean, judged, seconds)
+        (mean, _), *others = results
+        held_out = data.held_out.predicted(mean, [fold_mean for fold_mean, _ in others])
+        return Member(self.name, mean, held_out, sum(seconds for _, seconds in results))
 
 
-def run_pending(task: Task, members: Sequence[Trained | Pending]) -> tuple[Trained, ...]:
+def run_pending(data: FitData, members: Sequence[Member | Pending], options: FitOptions) -> tuple[Member, ...]:
     """The members, with all pending fits done: side by side where `n_jobs` or joblib's context says so."""
     jobs = [job for member in members if isinstance(member, Pending) for job in member.jobs]
     if not jobs:
-        return tuple(member for member in members if isinstance(member, Trained))
+        return tuple(member for member in members if isinstance(member, Member))
 
     def run() -> list[tuple[nn.Module, float]]:
-        found = Parallel(n_jobs=task.n_jobs, return_as="generator")(delayed(_on_one_worker)(job) for job in jobs)
         results = []
-        for i, result in enumerate(found):
+        for i, result in enumerate(Parallel(n_jobs=options.n_jobs, return_as="generator")(map(delayed(_on_one_worker), jobs))):
             results.append(result)
-            task.report("independent fits", (i + 1) / len(jobs))
+            options.report("independent fits", (i + 1) / len(jobs))
         return results
 
-    results = iter(task.decided(run))
-    done = []
-    for member in members:
-        finished = member.finished(task, [next(results) for _ in member.jobs]) if isinstance(member, Pending) else member
-        done.append(finished)
-    return tuple(done)
+    results = iter(data.decided(run))
+    return tuple(
+        member.finished(data, [next(results) for _ in member.jobs]) if isinstance(member, Pending) else member
+        for member in members
+    )
 
 
 def _on_one_worker(job: Callable[[], T]) -> T:
@@ -86,23 +77,23 @@ def _on_one_worker(job: Callable[[], T]) -> T:
         return job()
 
 
-def estimator_learner(estimator: Any, task: Task, *, name: str, standardised: bool = False) -> Pending:
+def estimator_learner(estimator: Any, data: FitData, task: Task, *, name: str, standardised: bool = False) -> Pending:
     """An unfitted scikit-learn regressor or classifier: a clone for each fold, and one on all rows; with a stream on the sample.
 
     Rows are in the user's own units, unless `standardised`.
     """
-    x, y, weight = task.x.cpu().numpy(), task.y.mT.cpu().numpy(), task.weight.cpu().numpy()
-    x = x if standardised else task.scales.original_rows(x)
-    target = task.classes[y.argmax(1)] if task.classes is not None else y[:, 0] if y.shape[1] == 1 else y
-    scales = None if standardised else task.scales
+    x, weight = data.x.cpu().numpy(), data.weight.cpu().numpy()
+    x = x if standardised else data.scales.original_rows(x)
+    scales = None if standardised else data.scales
+    target = task.estimator_target(data.y.mT.cpu().numpy())
     needs_seed = "random_state" in estimator.get_params() and estimator.get_params()["random_state"] is None
     require_weights(estimator, weight, name)
-    kept = [None, *(() if task.fold is None else ((task.fold != k).cpu().numpy() for k in range(task.num_folds)))]
+    kept = [None, *(others.cpu().numpy() for _, others in data.held_out.splits())]
     # Seeds are drawn here, in this order: what a fit gives does not depend on where and when it is done.
     return Pending(
         name,
         tuple(
-            partial(_fit_estimator, estimator, task.seed() if needs_seed else None, x, target, weight, rows, scales, task.classes)
+            partial(_fit_estimator, estimator, data.seed() if needs_seed else None, x, target, weight, rows, scales, task)
             for rows in kept
         ),
     )
@@ -116,24 +107,21 @@ def _fit_estimator(
     weight: NDArray[Any],
     rows: NDArray[Any] | None,
     scales: Scales | None,
-    classes: NDArray[Any] | None,
+    task: Task,
 ) -> tuple[nn.Module, float]:
     start = time.perf_counter()
-    learned = target if rows is None else target[rows]
-    if classes is not None and (learned == learned[0]).all():
-        # The others of a rare class are in the fold that is left out, and many classifiers refuse a single class.
-        return ConstantMean(torch.from_numpy(logits_of_one_class(learned[0], classes))), time.perf_counter() - start
+    if rows is not None:
+        x, target, weight = x[rows], target[rows], weight[rows]
+    mean = task.constant_mean(target)
+    if mean is not None:
+        return mean, time.perf_counter() - start
     model = clone(estimator)
     if seed is not None:
         model.set_params(random_state=seed)
-    if rows is not None:
-        x, target, weight = x[rows], target[rows], weight[rows]
-    mean: nn.Module
     if target.ndim == 1 or get_tags(model).target_tags.multi_output:
-        mean = FixedMean(plain_mean(fitted(model, x, target, weight), classes))
+        mean = FixedMean(task.plain(fitted(model, x, target, weight)))
     else:
-        parts = [fitted(clone(model), x, column, weight) for column in target.T]
-        mean = JoinedMean([FixedMean(plain_mean(part, classes)) for part in parts])
+        mean = JoinedMean([FixedMean(task.plain(fitted(clone(model), x, column, weight))) for column in target.T])
     return mean if scales is None else OriginalRowsMean(mean, scales), time.perf_counter() - start
 
 
@@ -170,10 +158,3 @@ def _weight_argument(model: Any) -> str | None:
         name, last = model.steps[-1]
         return f"{name}__sample_weight" if has_fit_parameter(last, "sample_weight") else None
     return "sample_weight" if has_fit_parameter(model, "sample_weight") else None
-
-
-def plain_mean(model: Any, classes: NDArray[Any] | None) -> Any:
-    """A fitted predictor, or a classifier's logits, as plain numbers where it can be held so."""
-    if classes is None:
-        return plain_predictor(model) or model
-    return plain_classifier(model, classes) or ClassifierLogits(model, classes)

@@ -10,56 +10,20 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.features import NetworkFeatures
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import softmax_moments
 from gwi.core.measures import GaussianMeasure, kernel_variance
-from gwi.core.posterior import PreparedPosterior
-from gwi.core.scaling import Scales
+from gwi.core.posterior import CachedPosterior
+from gwi.models.embeddings import CHUNK_SIZE, Embedding, embedded_rows
+from gwi.models.summary import Levels
 
-# Rows held at a time.
-CHUNK_SIZE = 2048
 # Decimal places of predicted probabilities: errors far below what any score can tell.
 DIGITS: Literal[5, 8] = 5
 # Standard deviations of logits above this are told apart no more: see `within_reach`.
 MOST_STD = 1000.0
-
-
-class StandardRows(nn.Module):
-    """Rows of any shape, flattened and standardised.
-
-    Args:
-        scales: centre and scale of each column.
-        shape: of one row.
-    """
-
-    def __init__(self, scales: Scales, shape: tuple[int, ...]):
-        super().__init__()
-        self.scales = scales
-        self.shape = shape
-
-    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
-        """The rows that Q knows."""
-        flat = x.flatten(1).double()
-        return (flat - flat.new_tensor(self.scales.x_centre)) / flat.new_tensor(self.scales.x_scale)
-
-
-class LogitsAndFeatures(nn.Module):
-    """A frozen network's logits and features side by side, from one pass: Q's mean are the first columns, its kernel is on the
-    rest.
-    """
-
-    def __init__(self, features: NetworkFeatures, shape: tuple[int, ...]):
-        super().__init__()
-        self.features = features
-        self.shape = shape
-
-    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "N E"]:
-        """The rows that Q knows."""
-        return torch.cat(self.features.evaluate(x), dim=1)
 
 
 def energy(logits: Float[Tensor, "J N"]) -> Float[Tensor, " N"]:
@@ -118,22 +82,22 @@ class ClassificationModel:
         disagreement_weight: γ: stacked means that disagree add γ d² to the variance.
         epsilon: ε of robust-max; None for softmax.
         usual: scores of unseen rows.
-        prepared: Q ready for many predictions.
+        cached: Q ready for many predictions.
     """
 
     posterior: GaussianMeasure
-    embedding: StandardRows | LogitsAndFeatures
+    embedding: Embedding
     classes: NDArray[Any]
     logit_scale: float
     tempering_factor: Array
     disagreement_weight: float
     epsilon: float | None
     usual: UsualScores
-    prepared: PreparedPosterior = field(init=False, repr=False)
+    cached: CachedPosterior = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         gamma = torch.full((len(self.classes),), self.disagreement_weight, dtype=torch.float64)
-        object.__setattr__(self, "prepared", PreparedPosterior(self.posterior, gamma).requires_grad_(False))
+        object.__setattr__(self, "cached", CachedPosterior(self.posterior, gamma).requires_grad_(False))
 
     @property
     def device(self) -> torch.device:
@@ -142,12 +106,11 @@ class ClassificationModel:
 
     def rows(self, X: Shaped[NDArray[Any], "N ..."], chunk_size: int = CHUNK_SIZE) -> Iterator[Float[Tensor, "n E"]]:
         """The rows that Q knows, some at a time."""
-        for start in range(0, len(X), chunk_size):
-            yield self.embedding(torch.as_tensor(np.ascontiguousarray(X[start : start + chunk_size])).to(self.device))
+        return embedded_rows(self.embedding, X, self.device, chunk_size)
 
     def logits(self, rows: Float[Tensor, "N E"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean and variance of each logit, scaled and tempered."""
-        mean, variance, disagreement = self.prepared.parts(rows)
+        mean, variance, disagreement = self.cached.parts(rows)
         alpha = variance.new_tensor(self.tempering_factor)[:, None]
         return self.logit_scale * mean, alpha * variance + self.logit_scale**2 * disagreement
 
@@ -170,22 +133,38 @@ class ClassificationModel:
         return found.T.copy(), entropy
 
     @torch.no_grad()
-    def remaining_variance(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
+    def levels(self, x: Float[Tensor, "n E"]) -> Levels:
+        """What checks look at, from rows that Q knows: 1/σ² is the curvature of the softmax, at most (J − 1)/J².
+
+        α says little here: how large r should be beside the logits is a guess before held-out rows speak.
+        """
+        mean, variance, _ = self.cached.parts(x)
+        p, num_classes = (self.logit_scale * mean).softmax(0), len(mean)
+        least = mean.new_full((num_classes,), num_classes**2 / (num_classes - 1))
+        noise = (p * (1 - p)).mean(-1).clamp_min(0.25 / p.shape[1]).reciprocal()
+        return Levels(variance.mean(-1), noise, least, np.empty(0))
+
+    def check(self, X: Shaped[NDArray[Any], "N ..."]) -> tuple[Array, ...]:
+        """Numbers that are finite where the parts of the model fit together."""
+        return self.probabilities(X)
+
+    @torch.no_grad()
+    def prior_share(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
         """r/k, averaged over classes: 0 where all is known, 1 where the prior is all there is."""
         return torch.cat([self._share_and_energy(rows)[0] for rows in self.rows(X)]).cpu().numpy()
 
     @torch.no_grad()
-    def strangeness(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
+    def outlier_score(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
         """r/k and the energy of the logits in one number, about zero at rows like those of the fit."""
         return torch.cat([self.usual.combined(*self._share_and_energy(rows)) for rows in self.rows(X)]).cpu().numpy()
 
     def _share_and_energy(self, rows: Float[Tensor, "N E"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-        mean, variance, _ = self.prepared.parts(rows)
+        mean, variance, _ = self.cached.parts(rows)
         level = kernel_variance(self.posterior.kernel.prior_kernel, rows)
-        return share_of_prior(variance, level), energy(mean)
+        return prior_share_of(variance, level), energy(mean)
 
 
-def share_of_prior(variance: Float[Tensor, "J N"], level: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+def prior_share_of(variance: Float[Tensor, "J N"], level: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     """r/k, averaged over classes; zero where the prior knows f, as a linear kernel does at its origin."""
     return (variance.mean(0) / level.clamp_min(torch.finfo(level.dtype).tiny)).clamp(0.0, 1.0)
 
@@ -218,74 +197,3 @@ class ClassDecomposition:
     total: Any
     expected: Any
     mutual_information: Any
-
-
-@dataclass(frozen=True)
-class ClassMember:
-    """One mean that was tried.
-
-    Attributes:
-        name: as asked for.
-        weight: in the combination.
-        unseen_nll: on rows it had not seen, alone and with the temperature that suits it best.
-        seconds: it took.
-    """
-
-    name: str
-    weight: float
-    unseen_nll: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class ClassSummary:
-    """What was chosen, and why.
-
-    Attributes:
-        num_rows: N.
-        num_classes: J.
-        members: the means that were tried.
-        covariance: which S.
-        num_inducing: M of the covariance.
-        stores_all_rows: whether every row is an inducing point, so that a file holds them all.
-        divergence_weight: β of each class.
-        logit_scale: s, the inverse temperature.
-        tempering: α of each class.
-        disagreement_weight: γ.
-        unseen_nll: on rows the mean had not seen: of the mean with its temperature alone, and of the posterior.
-        seconds: of the whole fit.
-        note: what else a reader should know.
-    """
-
-    num_rows: int
-    num_classes: int
-    members: tuple[ClassMember, ...]
-    covariance: str
-    num_inducing: int
-    stores_all_rows: bool
-    divergence_weight: tuple[float, ...]
-    logit_scale: float
-    tempering: tuple[float, ...]
-    disagreement_weight: float
-    unseen_nll: tuple[float, float]
-    seconds: float
-    note: str = ""
-
-    def __str__(self) -> str:
-        lines = [f"{self.num_rows} rows, {self.num_classes} classes, {self.num_inducing} inducing points, {self.seconds:.1f} s"]
-        if self.stores_all_rows:
-            lines.append("  every row is kept as an inducing or basis point: a saved model holds all inputs, no labels")
-        for member in self.members:
-            shown = f"weight {member.weight:.2f}  unseen NLL {member.unseen_nll:.3f}  {member.seconds:.1f} s"
-            lines.append(f"  mean {member.name:<16} {shown}")
-        low, high = min(self.tempering), max(self.tempering)
-        factors = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-        lines.append(f"  covariance {self.covariance}; logits times {self.logit_scale:.3g}, their variance times {factors}")
-        if self.disagreement_weight:
-            lines.append(
-                f"  where the means disagree, {self.disagreement_weight:.2f} times their spread is added to the variance"
-            )
-        lines.append(f"  unseen NLL {self.unseen_nll[0]:.4f} of the mean alone, {self.unseen_nll[1]:.4f} with its covariance")
-        if self.note:
-            lines.append(f"  {self.note}")
-        return "\n".join(lines)

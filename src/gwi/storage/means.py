@@ -41,7 +41,7 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
         weights = {"weights": w.put(f"{name}.weights", mean.weights)} if isinstance(mean, ConvexMean) else {}
         return {"type": tag} | parts | weights
     if isinstance(mean, OriginalRowsMean | RescaledMean):
-        shape = {"shape": list(mean.shape)} if isinstance(mean, OriginalRowsMean) and mean.shape is not None else {}
+        shape = {"shape": list(mean.shape)} if mean.shape is not None else {}
         tag = "original-rows" if isinstance(mean, OriginalRowsMean) else "rescaled"
         return {"type": tag, "mean": encode_mean(mean.mean, w, name)} | shape
     if isinstance(mean, ConstantMean):
@@ -77,9 +77,8 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
         return SumMean(parts) if kind == "sum" else ConvexMean(parts, r.get(node["weights"], 2))
     if kind in ("original-rows", "rescaled"):
         inner = decode_mean(node["mean"], r, depth + 1)
-        if kind == "rescaled":
-            return RescaledMean(inner, r.scales)
-        return OriginalRowsMean(inner, r.scales, None if "shape" not in node else decode_shape(node["shape"], r.scales))
+        shape = None if "shape" not in node else decode_shape(node["shape"], r.scales)
+        return (RescaledMean if kind == "rescaled" else OriginalRowsMean)(inner, r.scales, shape)
     if kind == "constant":
         return ConstantMean(r.get(node["values"], 1))
     if kind == "first-columns":

@@ -1,4 +1,4 @@
-"""Rows and labels a batch at a time, from arrays or from a loader, so that what does not fit in memory can be learned from."""
+"""Rows and targets a batch at a time, from arrays or from a loader, so that what does not fit in memory can be learned from."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from gwi.tables.rows import Chunk
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches of rows with the index of their class.
+    """Batches of rows with their targets.
 
     Attributes:
-        rows: all rows, or a loader of (rows, labels).
-        labels: index of the class of each row; None with a loader.
-        classes: the labels that indices stand for, with a loader.
+        rows: all rows, or a loader of (rows, targets).
+        targets: of each row, encoded; None with a loader.
+        encode: from the targets that a loader gives to numbers: the places of classes, or one column a target.
     """
 
     rows: NDArray[Any] | DataLoader[Any]
-    labels: NDArray[np.int64] | None
-    classes: NDArray[Any]
+    targets: NDArray[Any] | None
+    encode: Callable[[Any], NDArray[Any]]
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Every row once."""
         if isinstance(self.rows, DataLoader):
-            for rows, labels in self.rows:
-                yield torch.from_numpy(checked_shapes(as_array(rows))), torch.from_numpy(indices(labels, self.classes))
+            for rows, targets in self.rows:
+                yield torch.from_numpy(checked_shapes(as_array(rows))), torch.from_numpy(self.encode(targets))
             return
-        assert self.labels is not None
+        assert self.targets is not None
         for start in range(0, len(self.rows), batch_size):
             part = slice(start, start + batch_size)
-            yield torch.from_numpy(np.ascontiguousarray(self.rows[part])), torch.from_numpy(self.labels[part])
+            yield torch.from_numpy(np.ascontiguousarray(self.rows[part])), torch.from_numpy(self.targets[part])
 
     def shuffled(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Every row once, in a random order; a loader decides its own."""
         if isinstance(self.rows, DataLoader):
             yield from self.in_order(batch_size)
             return
-        assert self.labels is not None
+        assert self.targets is not None
         for index in torch.randperm(len(self.rows), generator=generator).split(batch_size):
-            yield torch.from_numpy(self.rows[index.numpy()]), torch.from_numpy(self.labels[index.numpy()])
+            yield torch.from_numpy(self.rows[index.numpy()]), torch.from_numpy(self.targets[index.numpy()])
 
     def num_batches(self, batch_size: int) -> int:
         """In one pass."""
@@ -65,7 +65,7 @@ class Batches:
     def sample(
         self, count: int, batch_size: int, generator: torch.Generator, embedding: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[Tensor, Tensor, int]:
-        """At most `count` rows with their classes, each as likely as any other, in order; and how many rows there are.
+        """At most `count` rows with their targets, each as likely as any other, in order; and how many rows there are.
 
         Args:
             count: of the rows.
@@ -74,10 +74,10 @@ class Batches:
             embedding: what is kept of rows; they themselves unless given.
         """
         sample: Sample[Chunk] = Sample(count, int(torch.randint(2**62, (1,), generator=generator)))
-        for rows, labels in self.in_order(batch_size):
+        for rows, targets in self.in_order(batch_size):
             kept = rows if embedding is None else embedding(rows)
             number = np.arange(sample.num_seen, sample.num_seen + len(rows))
-            sample.add(Chunk(kept.detach().cpu().numpy(), labels.numpy(), number))
+            sample.add(Chunk(kept.detach().cpu().numpy(), targets.numpy(), number))
         chosen = sample.in_order()
         return torch.from_numpy(chosen.x), torch.from_numpy(chosen.y), sample.num_seen
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from gwi.core.training import gradient_steps, warm_up_and_cosine
 from gwi.streaming.loaders import seed_of
 from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.stream import Rule, Stream
@@ -21,20 +23,18 @@ FEWEST_STEPS = 5000
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
-def add_gradients(losses: Tensor, parameters: Sequence[Tensor], num_rows: int, ranks: ProcessGroup) -> None:
-    """Set each gradient to that of the mean loss over the `num_rows` rows of all processes.
+def add_gradients(loss: Tensor, parameters: Sequence[Tensor], ranks: ProcessGroup) -> None:
+    """Set each gradient to that of the sum of the losses of all processes.
 
-    Losses are summed and divided by the rows of all, not averaged process by process: shares may be uneven or empty.
+    Each process's loss is divided by the rows of all, not by its own: shares may be uneven or empty.
 
     Args:
-        losses: of the rows of this process.
+        loss: of the rows of this process, over the number of rows of all.
         parameters: the same on every process.
-        num_rows: of all processes together.
         ranks: the processes.
     """
-    if len(losses):
-        # The one sum that is left to the end is over processes.
-        (losses.sum() / num_rows).backward()
+    if loss.requires_grad:
+        loss.backward()
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -85,38 +85,40 @@ def train_on_stream(
     steps = math.ceil(stream.num_rows / (batch_size_for(stream.num_rows) if batch_size is None else batch_size))
     epochs = math.ceil(FEWEST_STEPS / steps) if num_epochs is None else num_epochs
     optimiser = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay)
-    warm_up = max(1, epochs * steps // 20)
-
-    def rate(step: int) -> float:
-        return min((step + 1) / warm_up, 0.5 * (1 + math.cos(math.pi * step / (epochs * steps))) + 1e-3)
-
     # Not by name: two means of a list may have the same.
     stage = f"mean-{place + 1}"
     done = _resume(module, optimiser, stream, stage)
+
+    def evaluated(x: Tensor, y: Tensor, epoch: int, step: int) -> Tensor:
+        if not len(x):
+            return x.new_zeros(())
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(seed, epoch, step, stream.ranks.rank))
+            losses = loss(x, y if rule is None else rule(x, y).detach())
+        return losses.sum() / sum(stream.batch_sizes(step, steps))
+
+    def batches(first: int) -> Iterator[Callable[[], Tensor]]:
+        for epoch in range(first // steps, epochs):
+            for step, (x, y) in enumerate(stream.batches(steps, seed_of(seed, epoch))):
+                if epoch * steps + step >= first:
+                    yield partial(evaluated, x, y, epoch, step)
+            if not all(bool(p.isfinite().all()) for p in parameters):
+                raise FloatingPointError(f"A parameter of {name} became NaN or infinite in epoch {epoch}; standardise the rows.")
+
+    def backward(value: Tensor) -> None:
+        add_gradients(value, parameters, stream.ranks)
+
     last, wait = time.monotonic(), stream.snapshots.interval
-    for epoch in range(done // steps, epochs):
-        for step, (x, y) in enumerate(stream.batches(steps, seed_of(seed, epoch))):
-            place = epoch * steps + step
-            if place < done:
-                continue
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate * rate(place)
-            optimiser.zero_grad(set_to_none=True)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed_of(seed, epoch, step, stream.ranks.rank))
-                losses = loss(x, y if rule is None else rule(x, y).detach()) if len(x) else x.new_empty(0)
-                add_gradients(losses, parameters, sum(stream.batch_sizes(step, steps)), stream.ranks)
-            optimiser.step()
-            done = place + 1
-            if stream.ranks.is_first and time.monotonic() - last >= wait:
-                begun = time.monotonic()
-                stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
-                last = time.monotonic()
-                wait = stream.snapshots.wait_after(last - begun)
-            if done % 50 == 0:
-                stream.report(name, done / (epochs * steps))
-        if not all(bool(p.isfinite().all()) for p in parameters):
-            raise FloatingPointError(f"A parameter of {name} became NaN or infinite in epoch {epoch}; standardise the rows.")
+    rate = warm_up_and_cosine(epochs * steps)
+    for step, _ in gradient_steps(optimiser, batches(done), rate, first_step=done, backward=backward):
+        done = step + 1
+        if stream.ranks.is_first and time.monotonic() - last >= wait:
+            start = time.monotonic()
+            stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
+            last = time.monotonic()
+            wait = stream.snapshots.wait_after(last - start)
+        if done % 50 == 0:
+            stream.report(name, done / (epochs * steps))
     if stream.ranks.is_first:
         stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
     # Running averages, such as those of batch normalisation, are each process's own: all take those of the first.

@@ -1,14 +1,15 @@
-"""From a source of rows to the task of a fit: one pass, a sample to learn the prior from, rows that judge, and the stream."""
+"""Rows of a source that are read some at a time: one pass for a sample and held-out rows, sums and gradient steps over all."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
@@ -16,31 +17,126 @@ from torch import Tensor
 from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi._validation import as_array, is_source
+from gwi.core.means import ModuleMean
+from gwi.core.networks import EnsembleMLP
+from gwi.core.row_sums import RowSums
 from gwi.core.scaling import Scales
-from gwi.fitting.learners import Task
+from gwi.fitting.data import HeldOut, Loss, Mean, Rule
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
 from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, shares_of
 from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.stream import Stream
 from gwi.streaming.summary import NUM_JUDGES, Moments, Sketch, sketch
+from gwi.streaming.training import train_on_stream
 from gwi.tables.rows import FEW_NUMBERS as FEW_NUMBERS
 from gwi.tables.rows import Chunk, RowSource
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class StreamTask:
-    """What a fit needs of a source.
+class StreamData:
+    """Rows of a stream; attributes as in `fitting.data.FitData`.
 
     Attributes:
-        task: with a sample of the rows, and a stream of all.
-        y_judge: targets at the judging rows.
-        note: what a reader of the summary should know.
+        stream: all training rows.
+        rule: what is learned at each row; its targets unless given.
     """
 
-    task: Task
-    y_judge: Float[Tensor, "J V"]
-    note: str
+    x: Float[Tensor, "N D"]
+    y: Float[Tensor, "J N"]
+    weight: Float[Tensor, " N"]
+    held_out: HeldOut
+    scales: Scales
+    generator: torch.Generator
+    stream: Stream
+    note: str = ""
+    rule: Rule | None = None
+    is_sample: bool = True
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.stream.num_rows
+
+    def seed(self) -> int:
+        """A seed for libraries that take one."""
+        return int(torch.randint(2**31 - 1, (1,), generator=self.generator))
+
+    def totals(self) -> Float[Tensor, " J"]:
+        """How many rows have each label."""
+        classes = self.stream.classes
+        assert classes is not None
+        return self.y.new_tensor([self.stream.sketch.labels[label] for label in classes.tolist()])
+
+    def decided(self, function: Callable[[], T]) -> T:
+        """What the function gives; where processes share the rows, what it gives on the first of them."""
+        if self.stream.ranks.size == 1:
+            return function()
+        value, state = self.stream.ranks.from_first(lambda: (function(), self.generator.get_state()))
+        self.generator.set_state(state)
+        return value
+
+    def with_targets(self, rule: Rule) -> StreamData:
+        """The same rows with other targets."""
+        return replace(self, y=rule(self.x, self.y), rule=rule)
+
+    def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> StreamData:
+        """The same rows, with what a mean leaves over as targets."""
+        return self.with_targets(lambda x, y: y - mean(x))
+
+    def noted(self, *notes: str) -> StreamData:
+        """The same rows, with these notes before its own."""
+        return replace(self, note="; ".join(filter(None, (*notes, self.note))))
+
+    def sums(
+        self, kernel: Kernel, z: Float[Tensor, "M D"], noise_variance: Float[Tensor, ...] | float, *, folds: bool = True
+    ) -> tuple[RowSums, list[RowSums]]:
+        """Sums over all rows, of all processes."""
+        return self.stream.sums(kernel, z, self.rule).weighted(float(noise_variance)), []
+
+    def gram(self, kernel: Kernel, z: Float[Tensor, "M D"]) -> RowSums:
+        """Σ φφᵀ over all rows, which Titsias' covariance needs too."""
+        return self.stream.sums(kernel, z, targets=False)
+
+    def train_ensemble(
+        self, network: EnsembleMLP, loss: Loss, num_steps: int, name: str, place: int, report: Report
+    ) -> list[Mean]:
+        """Train all members on the same batches, as many as the rows ask for; there are no folds."""
+        dtype = network.dtype
+
+        def losses(x: Tensor, y: Tensor) -> Tensor:
+            outputs = network.members(x.to(dtype))
+            return loss(outputs, y.mT.to(outputs.dtype).expand(outputs.shape)).sum(0)
+
+        train_on_stream(network, losses, self.stream, name=name, seed=self.seed(), rule=self.rule, place=place)
+        network.double().requires_grad_(False)
+        return []
+
+    def train_module(
+        self,
+        fresh: Callable[[], ModuleMean],
+        loss: Loss,
+        num_epochs: int,
+        learning_rate: float,
+        name: str,
+        place: int,
+        report: Report,
+    ) -> tuple[ModuleMean, list[Mean]]:
+        """A user's module, trained on all rows; there are no folds."""
+        mean = fresh().train()
+        train_on_stream(
+            mean,
+            lambda x, y: loss(mean(x).mT, y.mT),
+            self.stream,
+            name=name,
+            seed=self.seed(),
+            rule=self.rule,
+            learning_rate=learning_rate,
+            place=place,
+        )
+        return mean.eval().requires_grad_(False), []
 
 
 def in_memory(source: RowSource) -> Chunk | None:
@@ -53,20 +149,19 @@ def in_memory(source: RowSource) -> Chunk | None:
     return Chunk.join(list(in_order(source, range(len(source.group_sizes)))))
 
 
-def stream_task(
+def stream_data(
     source: RowSource,
     generator: torch.Generator,
     *,
     labels: bool = False,
     validation: Any = None,
     device: torch.device | str = "cpu",
-    network_dtype: torch.dtype = torch.float32,
     checkpoints: str | os.PathLike[str] | None = None,
     estimator: Any = None,
     report: Report = silent,
     shares: Sequence[Sequence[int]] | None = None,
-) -> StreamTask:
-    """One pass over a source, shared by all processes, and the task that comes of it.
+) -> StreamData:
+    """One pass over a source, shared by all processes, and the rows of a fit that come of it.
 
     Args:
         source: of rows.
@@ -74,7 +169,6 @@ def stream_task(
         labels: whether the targets are labels.
         validation: rows and targets that judge, or a source of them; None sets some of the source's rows apart.
         device: where tensors go.
-        network_dtype: of networks that we train.
         checkpoints: the folder of checkpoints; None for none.
         estimator: whose parameters tell this fit from others; without a `random_state` the seed is kept with the checkpoints.
         report: of progress.
@@ -128,9 +222,9 @@ def stream_task(
     x_judge, y_judge = stream.tensors(judges)
     if y_judge.shape[0] != y.shape[0]:
         raise ValueError(f"validation needs {y.shape[0]} target(s), like the training rows; got {y_judge.shape[0]}.")
-    task = Task(x, y, torch.ones_like(y[0]), None, x_judge, generator, scales, network_dtype, classes, report, stream=stream)
+    held_out = HeldOut(x_judge, y_judge, torch.ones_like(y_judge[0]), None, may_be_known=found.num_judges > 0)
     note = f"rows were read from a stream; {len(judges)} rows judge, and {len(x)} more were sampled for prior and inducing points"
-    return StreamTask(task, y_judge, note)
+    return StreamData(x, y, torch.ones_like(y[0]), held_out, scales, generator, stream, note)
 
 
 def validation_arrays(validation: Any, features: Sequence[str] | NDArray[Any] | None, *, labels: bool = False) -> Any:

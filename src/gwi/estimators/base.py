@@ -1,0 +1,411 @@
+"""What both estimators share: options, the way from what a user brings to the pipeline, updates, files."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from gwi import parts
+from gwi._files import write_atomically
+from gwi._progress import Report, progress, silent
+from gwi._validation import as_array, floating_dtype, is_source
+from gwi.core.measures import GaussianMeasure
+from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
+from gwi.estimators.targets import LabelTargets, NumberTargets
+from gwi.evaluation.checks import severe_messages
+from gwi.exceptions import GWIWarning
+from gwi.fitting import pipeline
+from gwi.fitting.data import ArrayData, FitOptions, HeldOut
+from gwi.fitting.frozen_network import frozen_fit, wants_features
+from gwi.fitting.joint_training import joint_network_fit, split_batches
+from gwi.fitting.paper import paper_fit
+from gwi.fitting.stream_data import in_memory, stream_data, validation_arrays
+from gwi.fitting.task import Fit, Task
+from gwi.fitting.update import updated
+from gwi.models.summary import Summary
+from gwi.storage.container import to_bytes
+from gwi.storage.models import encode_model, encode_summary
+from gwi.streaming.batches import Batches, checked_shapes, pair_of
+from gwi.streaming.loaders import as_source
+from gwi.streaming.process_group import ProcessGroup
+from gwi.tables.rows import RowSource
+
+# The share of the rows that joint training sets apart when no validation rows are given.
+VALIDATION_SHARE = 0.1
+
+
+class GWIEstimator(BaseEstimator):
+    """Both estimators; what differs is `_task`, the encoding of targets, and what is predicted."""
+
+    # A single module that is not frozen is trained together with its covariance.
+    _trains_jointly = False
+    _tag: str
+    # The options of both, which their own constructors set.
+    mean: Any
+    freeze_mean: bool
+    kernel: Any
+    covariance: Any
+    likelihood: Any
+    tempering: Any
+    max_time: float | None
+    device: Any
+    dtype: Any
+    random_state: Any
+    n_jobs: int | None
+    verbose: int
+    _targets: NumberTargets | LabelTargets
+    _fit: Fit | None
+    model_: Any
+    summary_: Summary
+
+    def _new_targets(self) -> NumberTargets | LabelTargets:
+        raise NotImplementedError
+
+    def _task(self) -> Task:
+        """What is learned, now that targets have been seen."""
+        raise NotImplementedError
+
+    def _likelihood(self) -> Any:
+        """The part that a string names, or the part itself."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        """Refuse options that mean nothing before anything is fitted."""
+        parts.covariance_part(self.covariance).check()
+        self._likelihood().check()
+
+    def set_params(self, **params: Any) -> Self:
+        """As scikit-learn's; a part that is named by a string is first made an object, so that options inside it can be set."""
+        inside = {name for name, nested, _ in (key.partition("__") for key in params) if nested}
+        if "covariance" in inside:
+            self.covariance = parts.covariance_part(self.covariance)
+        if "likelihood" in inside:
+            self.likelihood = self._likelihood()
+        return super().set_params(**params)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        validation: Any = None,
+        checkpoints: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Learn the mean, its covariance and its calibration; a `GWIWarning` says when the uncertainty came out worthless.
+
+        Args:
+            X: rows, of shape (N, D); or a path, a dataset or a loader of rows and targets. With a torch module as mean rows may
+                have any shape, such as images.
+            y: one target or label a row, for numbers also one column a target; of a path or a dataset the name of the column, or
+                several; of a loader None.
+            sample_weight: of each row; whole numbers count it as so many equal rows, others are relative.
+            validation: rows and targets that frozen means have not seen, a path and a column, or a loader; all means are judged
+                on them.
+            checkpoints: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
+
+        Returns:
+            The estimator, fitted.
+        """
+        start = time.perf_counter()
+        self._check()
+        self._targets = self._new_targets()
+        shown = self.verbose > 0 and ProcessGroup.current().is_first
+        with progress(shown) as report:
+            fit = self._fitted(X, y, sample_weight, validation, checkpoints, self._options(report))
+        self._keep(fit, start)
+        # More rows can join those in memory that means were judged on.
+        updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
+        self._fit = fit if updatable else None
+        if shown:
+            print(self.summary_)
+        for message in severe_messages(self.model_, fit.data.x):
+            warnings.warn(message, GWIWarning, stacklevel=2)
+        return self
+
+    def _keep(self, fit: Fit, start: float) -> None:
+        self.model_, self.summary_ = fit.model, replace(fit.summary, seconds=time.perf_counter() - start)
+
+    def _options(self, report: Report = silent) -> FitOptions:
+        return FitOptions(
+            kernel=self.kernel,
+            covariance=parts.covariance_part(self.covariance),
+            freeze=self.freeze_mean,
+            generator=torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1))),
+            device=self.device,
+            network_dtype=floating_dtype(self.dtype),
+            max_time=None if self.max_time is None else float(self.max_time),
+            n_jobs=self.n_jobs,
+            report=report,
+        )
+
+    @property
+    def _by_paper(self) -> bool:
+        return isinstance(self.mean, parts.Paper) or (isinstance(self.mean, str) and self.mean == "paper")
+
+    @property
+    def _is_frozen(self) -> bool:
+        return self.freeze_mean or isinstance(self.mean, parts.Frozen)
+
+    def _network(self) -> nn.Module | None:
+        """The one torch module that is the mean; None where the mean is anything else."""
+        mean = self.mean
+        mean = (
+            mean.module if isinstance(mean, parts.Frozen | parts.Joint) else mean.mean if isinstance(mean, parts.Paper) else mean
+        )
+        return mean if isinstance(mean, nn.Module) else None
+
+    def _means(self) -> list[Any] | None:
+        """The means asked for; None for the plan."""
+        if isinstance(self.mean, str) and self.mean == "auto":
+            return None
+        means = list(self.mean) if isinstance(self.mean, list | tuple) else [self.mean]
+        if not means:
+            raise ValueError("mean is an empty list; name at least one mean.")
+        return means
+
+    def _fitted(self, X: Any, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions) -> Fit:
+        """Rows wherever they are, to the fit of a table, a stream or a network."""
+        features = None
+        is_network = self._network() is not None
+        if is_source(X) and not (is_network and isinstance(X, DataLoader)):
+            source = as_source(X, y, labels=self._targets.are_labels)
+            rows = in_memory(source)
+            if rows is None:
+                return self._fit_stream(source, y, sample_weight, validation, checkpoints, options)
+            X, y, features = rows.x, self._targets.from_source(rows.y, y), source.features
+            validation = validation_arrays(validation, features, labels=self._targets.are_labels)
+        any_shape = isinstance(X, DataLoader) or len(getattr(X, "shape", ())) > 2 or wants_features(self.kernel, (1,))
+        if is_network and (self._trains_jointly or (self._is_frozen and any_shape)):
+            fit = self._fit_network(X, y, sample_weight, validation, options)
+        else:
+            fit = self._fit_table(X, y, sample_weight, validation, features, options)
+        if features is not None:
+            self.feature_names_in_ = np.array(features, dtype=object)
+        return fit
+
+    def _fit_table(self, X: Any, y: Any, sample_weight: Any, validation: Any, features: Any, options: FitOptions) -> Fit:
+        X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2, **self._targets.checks)
+        weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("All sample weights are zero; give at least one row a positive weight.")
+        targets: NDArray[Any] = self._targets.learn(y[weight > 0])
+        X, weight = X[weight > 0], weight[weight > 0]
+        if not isinstance(validation, DataLoader):
+            names = getattr(self, "feature_names_in_", features)
+            validation = validation_arrays(validation, names, labels=self._targets.are_labels)
+        judged = None if validation is None else self._validation(validation)
+        if len(X) < MERGED_ROWS and judged is None and not self._by_paper:
+            X, columns, weight = merge_equal_rows(X, targets.reshape(len(X), -1).astype(np.float64), weight)
+            targets = columns.astype(targets.dtype).reshape(-1, *targets.shape[1:])
+        if len(X) < 2:
+            raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
+        task = self._task()
+        data = self._data(X, targets, weight, judged, task, options)
+        if not self._by_paper:
+            return pipeline.fit(data, task, self._means(), options)
+        if validation is not None:
+            raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
+        return paper_fit(self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
+
+    def _data(
+        self, X: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any], judged: Any, task: Task, options: FitOptions
+    ) -> ArrayData:
+        scales, device = task.scales(X, targets, weight), options.device
+        x, y = scales.rows(X, device), task.targets(targets, scales, device)
+        w = torch.as_tensor(task.weights(weight), device=device)
+        if judged is None:
+            held_out = HeldOut(x, y, w, task.folds(y, options.generator).to(x.device), may_be_known=True)
+        else:
+            x_new, y_new = scales.rows(judged[0], device), task.targets(judged[1], scales, device)
+            held_out = HeldOut(x_new, y_new, torch.ones_like(y_new[0]), None, may_be_known=False)
+        return ArrayData(x, y, w, held_out, scales, options.generator)
+
+    def _validation(self, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Validation rows and encoded targets as arrays.
+
+        Raises:
+            ValueError: when the columns are not those of the training rows, or a cell is no number.
+        """
+        if not isinstance(validation, DataLoader) and not (isinstance(validation, tuple | list) and len(validation) == 2):
+            kind = type(validation).__name__
+            raise ValueError(f"validation is a pair, (X, y), of rows that the means have not seen; got {kind}.")
+        X, y = (as_array(part) for part in pair_of(validation))
+        try:
+            with warnings.catch_warnings():
+                # An array has no names to compare, which is no matter.
+                warnings.filterwarnings("ignore", message="X does not have valid feature names")
+                rows = validate_data(self, X, dtype=np.float64, reset=False)
+            targets = self._targets.encode(y)
+            check_consistent_length(rows, targets)
+        except ValueError as error:
+            raise ValueError(f"validation: {error}") from None
+        return rows, targets
+
+    def _fit_stream(
+        self, source: RowSource, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions
+    ) -> Fit:
+        if sample_weight is not None or self._by_paper:
+            raise ValueError(
+                "A fit from a path, dataset or loader takes neither sample_weight nor the paper's protocol; pass arrays."
+            )
+        data = stream_data(
+            source,
+            options.generator,
+            labels=self._targets.are_labels,
+            validation=validation,
+            device=options.device,
+            checkpoints=checkpoints,
+            estimator=self,
+            report=options.report,
+        )
+        self._targets.learn_source(data.stream.classes, y, len(data.y))
+        self.n_features_in_ = data.x.shape[1]
+        if source.features is not None:
+            self.feature_names_in_ = np.array(source.features, dtype=object)
+        return pipeline.fit(data, self._task(), self._means(), options)
+
+    def _fit_network(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: FitOptions) -> Fit:
+        if sample_weight is not None:
+            raise ValueError("A module as mean takes no sample_weight; leave it out, or repeat rows.")
+        training, shape = self._batches(X, y)
+        if validation is not None:
+            rows, targets = (validation, None) if isinstance(validation, DataLoader) else validation
+            judged = self._judging(rows, targets, shape)
+        elif self._is_frozen:
+            raise ValueError(
+                "A frozen network may have seen the training rows, so they cannot judge its errors. "
+                "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
+            )
+        elif isinstance(training.rows, DataLoader):
+            raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
+        else:
+            training, judged = split_batches(training, VALIDATION_SHARE, options.generator)
+        mean = self.mean
+        if self._is_frozen and not self._by_paper:
+            part = mean if isinstance(mean, parts.Frozen) else parts.Frozen(mean)
+            return frozen_fit(part, training, judged, shape, self._task(), options)
+        joint = mean if isinstance(mean, parts.Joint | parts.Paper) else parts.Joint(mean)
+        return joint_network_fit(joint, training, judged, shape, self._task(), options)
+
+    def _batches(self, X: Any, y: Any) -> tuple[Batches, tuple[int, ...]]:
+        if isinstance(X, DataLoader):
+            shape = self._targets.look_through(X)
+            self.n_features_in_ = int(np.prod(shape))
+            return Batches(X, None, self._targets.encode), shape
+        rows = self._shaped_rows(X, reset=True)
+        if y is None:
+            raise ValueError("A fit requires y to be passed, but the target y is None: pass a label for each row, or a loader.")
+        targets = self._targets.learn(as_array(y))
+        if len(targets) != len(rows):
+            raise ValueError(f"There must be as many labels as rows; got {len(targets)} labels and {len(rows)} rows.")
+        self.n_features_in_ = int(np.prod(rows.shape[1:]))
+        return Batches(rows, targets, self._targets.encode), rows.shape[1:]
+
+    def _judging(self, X: Any, y: Any, shape: tuple[int, ...]) -> Batches:
+        if isinstance(X, DataLoader):
+            return Batches(X, None, self._targets.encode)
+        rows = self._shaped_rows(X, reset=False)
+        if rows.shape[1:] != shape:
+            raise ValueError(f"validation rows must have the shape {shape} of the training rows; got {rows.shape[1:]}.")
+        return Batches(rows, self._targets.encode(y), self._targets.encode)
+
+    def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
+        if not (hasattr(X, "shape") and len(X.shape) > 2):
+            return validate_data(self, as_array(X), dtype=np.float64, reset=reset)
+        return checked_shapes(as_array(X))
+
+    def _row_parts(self, X: Any) -> Iterator[NDArray[Any]]:
+        """Rows to predict, checked: in one part, or those of a loader."""
+        check_is_fitted(self, "model_")
+        loaded = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if isinstance(X, DataLoader) else (X,)
+        for part in loaded:
+            rows = self._shaped_rows(part, reset=False)
+            if rows.shape[1:] != self.model_.embedding.shape:
+                raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
+            yield rows
+
+    def _rows(self, X: Any) -> NDArray[Any]:
+        """Rows to predict, checked, in one part."""
+        rows = list(self._row_parts(X))
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    @property
+    def posterior_(self) -> GaussianMeasure:
+        """Q: on standardised rows and targets, or over unscaled logits."""
+        return self.model_.posterior
+
+    def update(self, X: Any, y: Any) -> Self:
+        """Take new rows into covariance, noise and tempering without a refit.
+
+        The mean stays, unless it is a single kernel expansion, whose coefficients are in closed form. Networks, boosting, weights
+        of a stack and, but for ``kernel_fit="residuals"``, hyper-parameters stay too.
+
+        Args:
+            X: new rows.
+            y: their targets.
+
+        Returns:
+            The estimator.
+        """
+        start = time.perf_counter()
+        check_is_fitted(self, "model_")
+        if self._fit is None:
+            raise ValueError(
+                "A model from a file, stream or preset holds no training rows to add new ones to; refit, or update before saving."
+            )
+        X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, reset=False, **self._targets.checks)
+        targets, scales = self._targets.encode(y), self.model_.embedding.scales
+        if targets.ndim == 2 and targets.shape[1] != len(scales.y_scale):
+            raise ValueError(f"The model was fitted to {len(scales.y_scale)} target(s); the new rows have {targets.shape[1]}.")
+        task = self._task()
+        new = scales.rows(X, self.device), task.targets(targets, scales, self.device)
+        self._fit = updated(self._fit, self.model_.cached, *new, task, self._options())
+        self._keep(self._fit, start)
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.
+
+        The file holds numbers and names only: no targets, and of the rows only inducing and basis points (`summary_` says when
+        those are all rows).
+
+        Args:
+            path: of the file.
+
+        Returns:
+            The path.
+
+        Raises:
+            UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
+        """
+        return write_atomically(path, to_bytes(*self._encoded()))
+
+    def _encoded(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        check_is_fitted(self, "model_")
+        model, tensors = encode_model(self.model_)
+        names = getattr(self, "feature_names_in_", None)
+        encoded = {key: parts.encode_parameter(value) for key, value in self.get_params(deep=False).items()}
+        document = {
+            "estimator": self._tag,
+            "feature_names": None if names is None else list(names),
+            "one_target": getattr(self._targets, "one", True),
+            "parameters": {key: value for key, value in encoded.items() if value is not NotImplemented},
+            "summary": encode_summary(self.summary_),
+            "model": model,
+        }
+        return document, tensors

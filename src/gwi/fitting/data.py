@@ -1,0 +1,374 @@
+"""What a fit learns from and is judged on: rows in memory here, rows of a stream in `fitting.stream_data`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, runtime_checkable
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gwi._progress import Report, silent
+from gwi.core.means import ModuleMean
+from gwi.core.measures import kernel_variance
+from gwi.core.networks import EnsembleMLP
+from gwi.core.row_sums import RowSums, combined, row_sums
+from gwi.core.scaling import Scales
+from gwi.core.training import gradient_steps, train, warm_up_and_cosine
+from gwi.parts import Covariance
+
+T = TypeVar("T")
+Mean = Callable[[Tensor], Tensor]
+# From standardised rows and targets to what is to be learned there.
+Rule = Callable[[Tensor, Tensor], Tensor]
+# Of outputs and targets, whose last axis runs over outputs, at each row.
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+NUM_FOLDS = 5
+# Rows held at a time.
+CHUNK_SIZE = 4096
+# The mean of φφᵀ is known to a percent from so many rows.
+GRAM_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a fit is done, whatever its task.
+
+    Attributes:
+        kernel: a name, or k before it is fitted.
+        covariance: what Q's covariance is.
+        freeze: take modules as they are.
+        generator: for everything random.
+        device: where tensors live.
+        network_dtype: of networks that we train.
+        max_time: seconds to aim for; None for no bound.
+        n_jobs: of joblib, for fits that are independent of each other.
+        report: called with the name of a stage and the share of it that is done.
+    """
+
+    kernel: str | Kernel
+    covariance: Covariance
+    freeze: bool
+    generator: torch.Generator
+    device: torch.device | str = "cpu"
+    network_dtype: torch.dtype = torch.float32
+    max_time: float | None = None
+    n_jobs: int | None = None
+    report: Report = silent
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows on which means are judged, each by means that have not learned from it.
+
+    Attributes:
+        x: standardised rows.
+        y: standardised targets.
+        weight: of each row.
+        fold: of each row, when these are the training rows in turn; None when they are rows of their own.
+        may_be_known: whether a mean that was trained elsewhere may have seen them: they are of the rows to learn from.
+        late_variance: r at the last of the rows, which came by an update, from before they were taken in.
+    """
+
+    x: Float[Tensor, "V D"]
+    y: Float[Tensor, "J V"]
+    weight: Float[Tensor, " V"]
+    fold: Int[Tensor, " V"] | None
+    may_be_known: bool
+    late_variance: Float[Tensor, "J n"] | None = None
+
+    @property
+    def num_folds(self) -> int:
+        """K; zero when the rows are none of those that are learned from."""
+        return 0 if self.fold is None else int(self.fold.max()) + 1
+
+    def splits(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of each fold: whether a row is in it, and whether it is not."""
+        if self.fold is not None:
+            for k in range(self.num_folds):
+                yield self.fold == k, self.fold != k
+
+    @torch.no_grad()
+    def predicted(self, mean: Mean, fold_means: Sequence[Mean] = ()) -> Float[Tensor, "J V"]:
+        """Values of the mean, or where there are folds of the mean that has not seen the row's."""
+        if self.fold is None:
+            return at_rows(mean, self.x)
+        values = torch.empty_like(self.y)
+        for (inside, _), fold_mean in zip(self.splits(), fold_means, strict=True):
+            values[:, inside] = at_rows(fold_mean, self.x[inside])
+        return values
+
+
+@torch.no_grad()
+def at_rows(mean: Mean, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+    """Values of a mean, some rows at a time."""
+    return torch.cat([mean(rows) for rows in x.split(CHUNK_SIZE)], dim=1)
+
+
+@torch.no_grad()
+def variance_at(kernel: Kernel, x: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+    """k(x, x) at each row, some rows at a time."""
+    return torch.cat([kernel_variance(kernel, rows) for rows in x.split(CHUNK_SIZE)])
+
+
+@runtime_checkable
+class FitData(Protocol):
+    """Training rows and held-out rows, standardised."""
+
+    @property
+    def x(self) -> Float[Tensor, "N D"]:
+        """All training rows, or where they are too many a sample."""
+        ...
+
+    @property
+    def y(self) -> Float[Tensor, "J N"]:
+        """Their targets."""
+        ...
+
+    @property
+    def weight(self) -> Float[Tensor, " N"]:
+        """Of each row: how often it stands there, or with mean one."""
+        ...
+
+    @property
+    def held_out(self) -> HeldOut:
+        """Rows on which means are judged."""
+        ...
+
+    @property
+    def scales(self) -> Scales:
+        """Between standardised values and the user's own."""
+        ...
+
+    @property
+    def generator(self) -> torch.Generator:
+        """For everything random."""
+        ...
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether x are only some of the training rows."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """What a reader of the summary should know."""
+        ...
+
+    @property
+    def num_rows(self) -> int:
+        """N, of all training rows."""
+        ...
+
+    def with_targets(self, rule: Rule) -> FitData:
+        """The same rows with other targets."""
+        ...
+
+    def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> FitData:
+        """The same rows, with what a mean leaves over as targets."""
+        ...
+
+    def noted(self, *notes: str) -> FitData:
+        """The same rows, with these notes before its own."""
+        ...
+
+    def sums(
+        self, kernel: Kernel, z: Float[Tensor, "M D"], noise_variance: Float[Tensor, ...] | float, *, folds: bool = True
+    ) -> tuple[RowSums, list[RowSums]]:
+        """Sums over all training rows, and over all but those of each fold."""
+        ...
+
+    def gram(self, kernel: Kernel, z: Float[Tensor, "M D"]) -> RowSums:
+        """Σ φφᵀ over all training rows."""
+        ...
+
+    def decided(self, function: Callable[[], T]) -> T:
+        """What the function gives; where processes share the rows, what it gives on the first of them."""
+        ...
+
+    def train_ensemble(
+        self, network: EnsembleMLP, loss: Loss, num_steps: int, name: str, place: int, report: Report
+    ) -> list[Mean]:
+        """Train all members at once; a mean for each fold, that has not seen it."""
+        ...
+
+    def train_module(
+        self,
+        fresh: Callable[[], ModuleMean],
+        loss: Loss,
+        num_epochs: int,
+        learning_rate: float,
+        name: str,
+        place: int,
+        report: Report,
+    ) -> tuple[ModuleMean, list[Mean]]:
+        """Train a user's module on all rows; and a copy for each fold, that has not seen it."""
+        ...
+
+    def totals(self) -> Float[Tensor, " J"]:
+        """Σ w y of each target over all training rows."""
+        ...
+
+    def seed(self) -> int:
+        """A seed for libraries that take one."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArrayData:
+    """Rows in memory; attributes as in `FitData`.
+
+    Attributes:
+        stands_for: N, where x is a sample that stands for so many rows; None when it is all of them.
+    """
+
+    x: Float[Tensor, "N D"]
+    y: Float[Tensor, "J N"]
+    weight: Float[Tensor, " N"]
+    held_out: HeldOut
+    scales: Scales
+    generator: torch.Generator
+    note: str = ""
+    stands_for: int | None = None
+    is_sample: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return len(self.x) if self.stands_for is None else self.stands_for
+
+    def seed(self) -> int:
+        """A seed for libraries that take one."""
+        return int(torch.randint(2**31 - 1, (1,), generator=self.generator))
+
+    def totals(self) -> Float[Tensor, " J"]:
+        """Σ w y of each target."""
+        return (self.y * self.weight).sum(1)
+
+    def decided(self, function: Callable[[], T]) -> T:
+        """What the function gives: one process has all rows."""
+        return function()
+
+    def with_targets(self, rule: Rule) -> ArrayData:
+        """The same rows with other targets."""
+        return replace(self, y=rule(self.x, self.y))
+
+    def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> ArrayData:
+        """The same rows, with what a mean leaves over as targets, out of fold where there are folds."""
+        return replace(self, y=self.y - (at_rows(mean, self.x) if self.held_out.fold is None else held_out))
+
+    def noted(self, *notes: str) -> ArrayData:
+        """The same rows, with these notes before its own."""
+        return replace(self, note="; ".join(filter(None, (*notes, self.note))))
+
+    def sums(
+        self, kernel: Kernel, z: Float[Tensor, "M D"], noise_variance: Float[Tensor, ...] | float, *, folds: bool = True
+    ) -> tuple[RowSums, list[RowSums]]:
+        """Sums over all rows, and over all rows but those of each fold: the difference of two sums costs nothing."""
+        # Each row of a sample stands for several.
+        noise = noise_variance / (self.weight * (self.num_rows / len(self.x)))
+        if not folds or self.held_out.fold is None:
+            return row_sums(kernel, z, self.x, self.y, noise_variance=noise), []
+        parts = [
+            row_sums(kernel, z, self.x[inside], self.y[:, inside], noise_variance=noise[..., inside])
+            for inside, _ in self.held_out.splits()
+        ]
+        whole = combined(parts, [1.0] * len(parts))
+        return whole, [combined([whole, part], [1.0, -1.0]) for part in parts]
+
+    def gram(self, kernel: Kernel, z: Float[Tensor, "M D"]) -> RowSums:
+        """Σ φφᵀ over all rows, from a sample of them where they are many."""
+        rows = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(0))[:GRAM_ROWS].to(self.x.device)
+        sums = row_sums(kernel, z, self.x[rows], noise_variance=1 / self.weight[rows])
+        return replace(sums, num_rows=self.num_rows, gram=sums.gram * (self.num_rows / len(rows)))
+
+    def train_ensemble(
+        self, network: EnsembleMLP, loss: Loss, num_steps: int, name: str, place: int, report: Report
+    ) -> list[Mean]:
+        """Train all members at once on batches of their own, each without one fold; the members without a fold are its mean.
+
+        Nothing is trained twice: the networks that are judged are those that predict.
+        """
+        num_members, num_groups = network.num_members, max(self.held_out.num_folds, 1)
+        group = torch.arange(num_members) % num_groups
+        every = torch.arange(len(self.x))
+        allowed = [every] * num_members
+        if self.held_out.fold is not None:
+            allowed = [(self.held_out.fold != k).nonzero()[:, 0].cpu() for k in group.tolist()]
+        x = self.x.to(network.dtype)
+        y, weight = self.y.mT.to(x.dtype).contiguous(), (self.weight / self.weight.mean()).to(x.dtype)
+        weight = weight / weight.mean()
+
+        def evaluated(rows: Tensor) -> Tensor:
+            return (loss(network.members(x[rows]), y[rows]) * weight[rows]).mean(1).sum()
+
+        optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=1e-2)
+        batches = _member_batches(allowed, num_steps, self.generator, x.device)
+        closures = ((lambda rows=rows: evaluated(rows)) for rows in batches)
+        for step, _ in gradient_steps(optimiser, closures, warm_up_and_cosine(num_steps)):
+            report(name, (step + 1) / num_steps)
+        # In single precision a row's prediction would depend, in the seventh digit, on the rows that are predicted with it.
+        network.double().requires_grad_(False)
+        return [_group_mean(network, group == k) for k in range(self.held_out.num_folds)]
+
+    def train_module(
+        self,
+        fresh: Callable[[], ModuleMean],
+        loss: Loss,
+        num_epochs: int,
+        learning_rate: float,
+        name: str,
+        place: int,
+        report: Report,
+    ) -> tuple[ModuleMean, list[Mean]]:
+        """A user's module, trained on all rows; and a copy for each fold, trained without it."""
+
+        def fitted(rows: Tensor) -> ModuleMean:
+            mean, weight = fresh(), self.weight[rows]
+
+            def batch_loss(x: Tensor, y_and_weight: Tensor) -> Tensor:
+                return (y_and_weight[-1] * loss(mean(x).mT, y_and_weight[:-1].mT)).mean()
+
+            # Batches of like sizes: batch normalisation cannot do with a last one of one row.
+            num_batches = -(-len(weight) // (64 if len(self.x) < 2000 else 256))
+            train(
+                mean.train(),
+                batch_loss,
+                self.x[rows],
+                torch.cat([self.y[:, rows], weight[None]]),
+                num_epochs=num_epochs,
+                batch_size=-(-len(weight) // num_batches),
+                learning_rate=learning_rate,
+                generator=self.generator,
+            )
+            return mean.eval().requires_grad_(False)
+
+        mean = fitted(torch.ones(len(self.x), dtype=torch.bool, device=self.x.device))
+        fold_means: list[Mean] = []
+        for k, (_, others) in enumerate(self.held_out.splits()):
+            report(name, (k + 1) / (self.held_out.num_folds + 1))
+            fold_means.append(fitted(others))
+        return mean, fold_means
+
+
+def _member_batches(
+    allowed: Sequence[Tensor], num_steps: int, generator: torch.Generator, device: torch.device, batch_size: int = 128
+) -> Iterator[Int[Tensor, "E b"]]:
+    """Rows of each member for each step, of those that it may see, in an order of its own."""
+    shortest = min(len(rows) for rows in allowed)
+    batch = min(batch_size, shortest)
+    order = torch.empty(len(allowed), 0, dtype=torch.long)
+    for _ in range(num_steps):
+        if order.shape[1] < batch:
+            fresh = torch.stack([rows[torch.randperm(len(rows), generator=generator)][:shortest] for rows in allowed])
+            order = torch.cat([order, fresh], dim=1)
+        yield order[:, :batch].to(device)
+        order = order[:, batch:]
+
+
+def _group_mean(network: EnsembleMLP, chosen: Tensor) -> Mean:
+    return lambda x: network.members(x)[chosen].mean(0).mT.contiguous()

@@ -1,0 +1,76 @@
+"""How a fit is made, whatever the task: start reading here.
+
+    rows → prior and inducing points → means, each judged on held-out rows → their stack → covariance → calibration → a model
+
+The task (`fitting.regression`, `fitting.classification`) says what is learned and how it is scored; the data (`fitting.data`,
+`fitting.stream_data`) where the rows are. Frozen networks, joint training and the paper's protocol find the stacked mean in other
+ways and join at `finish`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from gwi.core.kernels import SparsePosteriorKernel
+from gwi.core.measures import GaussianMeasure
+from gwi.fitting.data import FitData, FitOptions
+from gwi.fitting.held_out_covariance import CovarianceSolver
+from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
+from gwi.fitting.learners import learn_means, stack
+from gwi.fitting.task import Fit, StackedMean, Task
+from gwi.models.embeddings import Embedding, StandardisedRows
+
+
+def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOptions) -> Fit:
+    """Learn means, stack them, surround them with a covariance, and calibrate the whole on held-out rows.
+
+    Args:
+        data: rows.
+        task: what is learned.
+        means: which; None for the task's plan.
+        options: how.
+    """
+    items, plan_note = task.plan(data, options.max_time) if means is None else (list(means), "")
+    kernel, kernel_note = row_kernel(options.kernel, data.x.shape[1])
+    options.report("prior", 0.0)
+    prior = data.decided(
+        lambda: choose_prior(
+            task.prior_data(data),
+            kernel.to(options.device),
+            options,
+            judges_kernel_means=any(isinstance(item, str) and "svgp" in item for item in items),
+            most_inducing=task.most_inducing(len(data.y)),
+            num_free=task.num_free(len(data.y)),
+        )
+    )
+    members = learn_means(items, data, task, prior.fit, prior.basis, options)
+    stacked = task.stack(members, data.held_out)
+    return finish(data.noted(plan_note, kernel_note), task, prior, stacked, options)
+
+
+def finish(
+    data: FitData,
+    task: Task,
+    prior: PriorChoice,
+    stacked: StackedMean,
+    options: FitOptions,
+    embedding: Embedding | None = None,
+) -> Fit:
+    """Covariance, noise and tempering for a stacked mean as it is; cheap, so it can be done again with other options or rows."""
+    start = time.perf_counter()
+    options.report("covariance and noise", 0.0)
+    embedding = StandardisedRows(data.scales, data.x.shape[1:]) if embedding is None else embedding
+    fitted, refined, said = task.refine(data, prior, stacked, options)
+    solver = CovarianceSolver(data, fitted, prior.inducing_points, options.covariance, refined.num_means)
+    covariances = solver.solve(task.noise_levels(data, solver, refined))
+    mean = stack([member.mean for member in refined.members], refined.weights)
+    s = torch.stack([part.whitened_covariance for part in covariances])
+    posterior = GaussianMeasure(mean, SparsePosteriorKernel(fitted.kernel, prior.inducing_points, s)).requires_grad_(False).eval()
+    note = "; ".join(filter(None, (data.note, said)))
+    model, summary = task.calibrate(data, posterior, refined, covariances, embedding, note)
+    return Fit(model, replace(summary, seconds=time.perf_counter() - start), data, prior, stacked, embedding)

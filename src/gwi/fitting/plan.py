@@ -1,0 +1,96 @@
+"""Which means ``"auto"`` stacks, decided before anything is fitted from the size of the table and the time allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+
+from gwi.fitting.learners import name_of
+
+# Below so many rows a regression is the exact GP alone: inside training rows of seven tables the stack is better from 60 rows on,
+# in gaps above all (`benchmarks/studies/small_tables.py`); with fewer no one would know which member to believe.
+STACKED_FROM = 50
+# Below so many rows a classification is a GP and a linear model.
+CLASSES_STACKED_FROM = 250
+# Above so many trees are larger and fewer, and above the next number there are none: they grow to gigabytes.
+LARGE = 20_000
+MANY_ROWS = 100_000
+
+
+def regression_members(num_rows: int, num_features: int) -> list[Any]:
+    """A handful of rows: the exact GP alone, judged by folds at no cost. More: a stack of GP, networks, boosting and trees."""
+    if num_rows < STACKED_FROM:
+        return ["svgp"]
+    # Trees grow with the table: measured inside training rows, 15 leaves are best at a thousand rows, 63 at ten thousand, and at
+    # forty thousand 127 have six sevenths of the error of 15.
+    leaves, rounds = (15, 500) if num_rows < 3000 else (63, 500) if num_rows <= LARGE else (127, 700)
+    boosting = HistGradientBoostingRegressor(
+        max_iter=rounds, learning_rate=0.05, max_leaf_nodes=leaves, min_samples_leaf=10, early_stopping=False
+    )
+    # A forest has as many leaves a tree as there are rows, and is kept in memory and in the model's file.
+    num_trees = 300 if num_rows <= LARGE else 50
+    trees = ExtraTreesRegressor(num_trees, min_samples_leaf=1, max_features=1.0 if num_features < 10 else 0.6)
+    return ["svgp", "network", boosting] if num_rows > MANY_ROWS else ["svgp", "network", boosting, trees]
+
+
+def classification_members(num_rows: int, num_classes: int) -> list[Any]:
+    """A GP and a linear model; from some hundred rows on networks, boosting and, while cheap, trees beside them."""
+    if num_rows < CLASSES_STACKED_FROM:
+        return ["svgp", "linear"]
+    # Boosting grows one tree a class and round: many classes get fewer rounds, each with a longer step.
+    rounds = 200 if num_classes < 5 else 60
+    leaves = 15 if num_rows < 3000 else 31 if num_rows <= LARGE else 127
+    boosting = HistGradientBoostingClassifier(
+        max_iter=rounds, learning_rate=0.05 if num_classes < 5 else 0.1, max_leaf_nodes=leaves, early_stopping=False
+    )
+    trees = ExtraTreesClassifier(300 if num_rows <= LARGE else 50)
+    members: list[Any] = ["svgp", "linear", "network", boosting]
+    return members if num_rows > MANY_ROWS else [*members, trees]
+
+
+def planned(
+    members: Sequence[Any], num_rows: int, num_features: int, max_time: float | None, num_outputs: int = 1
+) -> tuple[list[Any], str]:
+    """The members that the time allows, and what to say of it.
+
+    With too little time for all, the members that gain least for their time are left out first, the GP and a linear model never.
+    """
+    kept = list(members)
+    if max_time is None:
+        return kept, ""
+    order = ("ExtraTrees", "network", "HistGradientBoosting")
+    droppable = [item for start in order for item in members if name_of(item).startswith(start)]
+    seconds = estimated_seconds(kept, num_rows, num_features, num_outputs)
+    while droppable and seconds > max_time:
+        kept.remove(droppable.pop(0))
+        seconds = estimated_seconds(kept, num_rows, num_features, num_outputs)
+    return kept, f"planned for {max_time:g} s: about {seconds:.0f} s on one core"
+
+
+def estimated_seconds(means: Sequence[Any], num_rows: int, num_features: int, num_outputs: int = 1) -> float:
+    """What a fit takes on one core of an ordinary machine, to a factor of two; `benchmarks/studies/plan_costs.py` measures it.
+
+    A classification has as many outputs as classes: kernel means, trees of boosting and covariances grow with them.
+    """
+    n, d, j = num_rows, num_features, num_outputs
+    cubic = (n / 1500) ** 3
+    exact = n <= 2000
+    prior_and_noise = 0.5 + min(n / 300, 4.0) * (1 + d / 16) + 5e-5 * n + (4.0 * cubic if exact else 1.5)
+    costs = {
+        "svgp": (3.5 * cubic if exact else 0.5 + 3.5e-4 * n) * max(1, j / 2),
+        "linear": 0.2 + 2e-6 * n * d * j,
+        "network": (4.0 if n < 600 else 9.0 if n < 3000 else 17.0) + 2e-5 * n,
+        "HistGradientBoostingRegressor": (4.0 if n < 3000 else 12.0 if n <= LARGE else 40.0) + 0.1 * d + 1e-5 * n * d,
+        "ExtraTreesRegressor": 1.0 + (1e-4 if n <= LARGE else 2e-5) * n * math.log2(n + 1) * math.sqrt(d),
+    }
+    costs["HistGradientBoostingClassifier"] = 0.4 * costs["HistGradientBoostingRegressor"] * (j if j < 5 else 0.3 * j)
+    costs["ExtraTreesClassifier"] = costs["ExtraTreesRegressor"]
+    return prior_and_noise + sum(costs[name_of(item)] for item in means)

@@ -1,0 +1,218 @@
+"""What a task is to the pipeline: the likelihood, and all that follows from it. A new task is one class with these methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gwi.core.measures import GaussianMeasure
+from gwi.core.prior import PriorFit
+from gwi.core.scaling import Scales
+from gwi.fitting.data import FitData, FitOptions, HeldOut
+from gwi.models.embeddings import Embedding
+from gwi.models.summary import Summary
+
+if TYPE_CHECKING:
+    from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
+    from gwi.fitting.hyperparameters import PriorChoice
+    from gwi.fitting.sklearn_learner import Pending
+
+
+@dataclass(frozen=True)
+class Member:
+    """A mean that was learned.
+
+    Attributes:
+        name: for the summary.
+        mean: from standardised rows to (J, N) standardised values.
+        held_out: its predictions at the held-out rows.
+        seconds: it took.
+    """
+
+    name: str
+    mean: nn.Module
+    held_out: Float[Tensor, "J V"]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StackedMean:
+    """Means and their weights, and what they predict at rows that neither has seen.
+
+    Attributes:
+        members: the means.
+        weights: in each output.
+        held_out_weights: of each held-out row, from other held-out rows than it.
+        scale: of the whole: the inverse temperature of logits.
+    """
+
+    members: tuple[Member, ...]
+    weights: Float[Tensor, "J K"]
+    held_out_weights: Float[Tensor, "J K V"]
+    scale: float = 1.0
+
+    @cached_property
+    def held_out(self) -> Float[Tensor, "J V"]:
+        """The stacked mean at the held-out rows, unscaled."""
+        return torch.einsum("jkv,kjv->jv", self.held_out_weights, torch.stack([member.held_out for member in self.members]))
+
+    @cached_property
+    def disagreement(self) -> Float[Tensor, "J V"]:
+        """d² = Σ_k w_k (m_k − m)² at the held-out rows, unscaled."""
+        errors = torch.stack([member.held_out for member in self.members]) - self.held_out
+        return torch.einsum("jkv,kjv->jv", self.held_out_weights, errors.square())
+
+    @property
+    def num_means(self) -> int:
+        """How many means have a weight that any prediction can tell from zero."""
+        return int((self.weights > 1e-6).any(0).sum())
+
+
+class NetworkSize(NamedTuple):
+    """Of our own network."""
+
+    num_steps: int
+    hidden: tuple[int, ...]
+    per_fold: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a fit found: the model, and all that makes it anew with other options or more rows.
+
+    Attributes:
+        model: all that predicts.
+        summary: what was chosen.
+        data: rows.
+        prior: k, fitted, and the points that go with it.
+        stacked: the means.
+        embedding: from the user's rows to those of the data.
+    """
+
+    model: Any
+    summary: Summary
+    data: FitData
+    prior: PriorChoice
+    stacked: StackedMean
+    embedding: Embedding
+
+
+@runtime_checkable
+class Task(Protocol):
+    """Regression, classification, or another likelihood."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Means that are called by name."""
+        ...
+
+    @property
+    def wanted(self) -> str:
+        """What a mean may be, in words."""
+        ...
+
+    def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
+        """Sample weights as means take them."""
+        ...
+
+    def scales(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> Scales:
+        """Between the user's values and standardised ones."""
+        ...
+
+    def targets(self, y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J N"]:
+        """What means learn: standardised numbers, or indicators of classes."""
+        ...
+
+    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+        """The fold of each row."""
+        ...
+
+    def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
+        """The means that ``"auto"`` stacks, and what to say of it."""
+        ...
+
+    def prior_data(self, data: FitData) -> FitData:
+        """With targets that speak for the kernel."""
+        ...
+
+    def most_inducing(self, num_outputs: int) -> float:
+        """With more rows than this not every row is an inducing point."""
+        ...
+
+    def num_free(self, num_outputs: int) -> int | None:
+        """How many outputs are independent of each other, where they share one noise; None where each has its own."""
+        ...
+
+    def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
+        """Of each row, by which networks are trained."""
+        ...
+
+    def network_size(self, num_rows: int) -> NetworkSize:
+        """Of our own network."""
+        ...
+
+    def num_epochs(self, num_rows: int) -> int:
+        """Of a user's network."""
+        ...
+
+    def require_outputs(self, values: Float[Tensor, "J n"], what: str = "The network") -> None:
+        """Refuse a mean that has not one output for each of the task's."""
+        ...
+
+    def learn_named(
+        self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
+    ) -> Member | Pending:
+        """Train a mean that is called by a name of this task's."""
+        ...
+
+    def is_predictor(self, item: Any) -> bool:
+        """Whether an object fits and predicts what this task needs."""
+        ...
+
+    def plain(self, model: Any) -> Any:
+        """A fitted predictor as plain numbers where it can be held so."""
+        ...
+
+    def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Targets, one row each, as predictors take them."""
+        ...
+
+    def constant_mean(self, target: NDArray[Any]) -> nn.Module | None:
+        """What stands for a predictor where there is nothing to learn; None where there is."""
+        ...
+
+    def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
+        """A mean in the user's own units, seen from standardised rows and targets."""
+        ...
+
+    def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
+        """Weigh the means by their errors on held-out rows."""
+        ...
+
+    def refine(
+        self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
+    ) -> tuple[PriorFit, StackedMean, str]:
+        """The prior of the covariance, and the mean, now that held-out predictions are known; and what was done in words."""
+        ...
+
+    def noise_levels(self, data: FitData, solver: CovarianceSolver, stacked: StackedMean) -> list[float]:
+        """σ² of each output, or what takes its place in the covariance."""
+        ...
+
+    def calibrate(
+        self,
+        data: FitData,
+        posterior: GaussianMeasure,
+        stacked: StackedMean,
+        covariances: list[HeldOutCovariance],
+        embedding: Embedding,
+        note: str,
+    ) -> tuple[Any, Summary]:
+        """Noise and tails, or scales of logits and variances, by the held-out rows; seconds in the summary are left to others."""
+        ...

@@ -1,0 +1,129 @@
+"""What a fit has chosen, and why, for a reader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi._typing import Array
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What checks of a fit look at, each averaged over rows.
+
+    Attributes:
+        variance: of f.
+        noise: σ² of each output, or what takes its place.
+        least_noise: the least that it can be.
+        tempering: α of each output, where a factor far from one says that something is wrong.
+    """
+
+    variance: Float[Tensor, " J"]
+    noise: Float[Tensor, " J"]
+    least_noise: Float[Tensor, " J"]
+    tempering: Float[Array, " T"]
+
+
+@dataclass(frozen=True)
+class MemberSummary:
+    """One mean that was tried.
+
+    Attributes:
+        name: as asked for.
+        weights: in the mean of each output.
+        score: on held-out rows: the root mean squared error in standard deviations of the target; of logits, the NLL with the
+            temperature that suits them best.
+        seconds: it took.
+    """
+
+    name: str
+    weights: tuple[float, ...]
+    score: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was chosen, and why.
+
+    Attributes:
+        num_rows: N.
+        members: the means that were tried.
+        score_name: what the members' scores are.
+        covariance: which S.
+        num_inducing: M of the covariance.
+        stores_all_rows: whether every row is an inducing point or the centre of a basis function, so that a file holds them all.
+        divergence_weight: β of each output.
+        tempering: α of each output.
+        disagreement_weight: γ of each output: stacked means that disagree add γ d² to the variance of f.
+        held_out_nll: on rows the mean had not seen: before and after tempering, standardised targets; of logits, of the mean with
+            its temperature alone and of the posterior.
+        seconds: of the whole fit.
+        noise: penalty of the noise model of each target; infinity is constant noise; none for classes.
+        degrees_of_freedom: of each target's predictive law, Student's t; infinity is the normal law; none for classes.
+        num_classes: J; zero for numbers.
+        logit_scale: s, the inverse temperature of logits.
+        note: what else a reader should know.
+    """
+
+    num_rows: int
+    members: tuple[MemberSummary, ...]
+    score_name: str
+    covariance: str
+    num_inducing: int
+    stores_all_rows: bool
+    divergence_weight: tuple[float, ...]
+    tempering: tuple[float, ...]
+    disagreement_weight: tuple[float, ...]
+    held_out_nll: tuple[float, float]
+    seconds: float
+    noise: tuple[float, ...] = ()
+    degrees_of_freedom: tuple[float, ...] = ()
+    num_classes: int = 0
+    logit_scale: float = 1.0
+    note: str = ""
+
+    def __str__(self) -> str:
+        classes = f"{self.num_classes} classes, " if self.num_classes else ""
+        kept = "labels" if self.num_classes else "targets"
+        lines = [f"{self.num_rows} rows, {classes}{self.num_inducing} inducing points, {self.seconds:.1f} s"]
+        if self.stores_all_rows:
+            lines.append(f"  every row is kept as an inducing or basis point: a saved model holds all inputs, no {kept}")
+        for member in self.members:
+            score = f"held-out {self.score_name} {member.score:.3f}"
+            lines.append(f"  mean {member.name:<16} weight {listed(member.weights, '.2f')}  {score}  {member.seconds:.1f} s")
+        lines += self._of_classes() if self.num_classes else self._of_numbers()
+        if any(self.disagreement_weight):
+            shown = listed(self.disagreement_weight, ".2f")
+            lines.insert(-1, f"  where the means disagree, {shown} times their spread is added to the variance")
+        return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
+
+    def _of_numbers(self) -> list[str]:
+        kinds = ", ".join("constant" if p == math.inf else "input-dependent" for p in self.noise)
+        weight = "" if self.covariance == "titsias" else f", weight of W₂² {listed(self.divergence_weight, '.3g')}"
+        tails = ", ".join("normal" if d == math.inf else f"t with {d:g} degrees of freedom" for d in self.degrees_of_freedom)
+        before, after = self.held_out_nll
+        return [
+            f"  covariance {self.covariance}{weight}; noise {kinds}",
+            f"  held-out NLL {before:.3f}, tempered by {listed(self.tempering, '.3f')}: {after:.3f}; tails {tails}",
+        ]
+
+    def _of_classes(self) -> list[str]:
+        low, high = min(self.tempering), max(self.tempering)
+        factors = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+        before, after = self.held_out_nll
+        return [
+            f"  covariance {self.covariance}; logits times {self.logit_scale:.3g}, their variance times {factors}",
+            f"  held-out NLL {before:.4f} of the mean alone, {after:.4f} with its covariance",
+        ]
+
+
+def listed(values: Sequence[float], form: str) -> str:
+    """Each value in this form; one where all are equal."""
+    shown = list(dict.fromkeys(f"{value:{form}}" for value in values))
+    return shown[0] if len(shown) == 1 else ", ".join(f"{value:{form}}" for value in values)

@@ -1,0 +1,256 @@
+"""The parts of an estimator, each with its own options: what a string names in its default form, an object sets in detail.
+
+They have scikit-learn's `get_params` and `set_params`, so `clone` copies them and a grid search reaches inside
+(``covariance__weight``). They hold what was asked for and check nothing until `fit`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, Literal, get_args
+
+from sklearn.base import BaseEstimator
+
+CovarianceKind = Literal["auto", "wasserstein", "titsias", "trained", "zero"]
+KernelFit = Literal["targets", "residuals"]
+NoiseKind = Literal["auto", "constant", "input-dependent"]
+TailsKind = Literal["auto", "normal"]
+
+
+class Covariance(BaseEstimator):
+    """The covariance of the posterior around any mean.
+
+    Args:
+        kind: ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"`` for S = 0, or ``"auto"``: the second where one mean has
+            every row as an inducing point, or rows weigh differently, else the first.
+        weight: β, of the divergence, for standardised targets; ``"auto"`` is the matched weight, 1.0 the paper's.
+        num_inducing: M; ``"auto"`` takes every row when they are few.
+        inducing_points: how Z is chosen, ``"kmeans"``, ``"random"`` or ``"greedy"``, or Z itself in the units of the rows;
+            ``"auto"`` is k-means, on pixels rows at random.
+        kernel_fit: k is fitted to the ``"targets"``, or to the mean's ``"residuals"`` on held-out rows.
+    """
+
+    def __init__(
+        self,
+        kind: CovarianceKind = "auto",
+        *,
+        weight: float | Literal["auto"] = "auto",
+        num_inducing: int | Literal["auto"] = "auto",
+        inducing_points: Any = "auto",
+        kernel_fit: KernelFit = "targets",
+    ):
+        self.kind = kind
+        self.weight = weight
+        self.num_inducing = num_inducing
+        self.inducing_points = inducing_points
+        self.kernel_fit = kernel_fit
+
+    def check(self) -> None:
+        """Refuse options that mean nothing."""
+        require_choice("covariance", self.kind, CovarianceKind)
+        require_choice("kernel_fit", self.kernel_fit, KernelFit)
+        require_positive("weight", self.weight, ("auto",))
+
+
+class Gaussian(BaseEstimator):
+    """Gaussian noise around f, with Student's tails where held-out rows ask for them.
+
+    Args:
+        noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on held-out rows.
+        tails: ``"normal"``, or ``"auto"`` for Student's t where held-out rows ask for it.
+        conformal: take intervals from the quantiles of held-out residuals rather than from the law.
+    """
+
+    def __init__(self, noise: NoiseKind = "auto", *, tails: TailsKind = "auto", conformal: bool = False):
+        self.noise = noise
+        self.tails = tails
+        self.conformal = conformal
+
+    def check(self) -> None:
+        """Refuse options that mean nothing."""
+        require_choice("noise", self.noise, NoiseKind)
+        require_choice("tails", self.tails, TailsKind)
+
+
+class Softmax(BaseEstimator):
+    """Class probabilities by the softmax of the logits, integrated without sampling."""
+
+    epsilon = None
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
+
+
+class RobustMax(BaseEstimator):
+    """The paper's likelihood of classes: the largest logit wins, and a share of the labels is wrong.
+
+    Args:
+        epsilon: that share.
+    """
+
+    def __init__(self, epsilon: float = 0.01):
+        self.epsilon = epsilon
+
+    def check(self) -> None:
+        """Refuse what is no share."""
+        if not isinstance(self.epsilon, Real) or not 0 < float(self.epsilon) < 1:
+            raise ValueError(f"epsilon lies strictly between 0 and 1; got {self.epsilon!r}.")
+
+
+class Network(BaseEstimator):
+    """Our own network as the mean: an ensemble of fully connected ones, each trained without one fold.
+
+    Args:
+        hidden: widths of the hidden layers; ``"auto"`` goes by the number of rows.
+        num_steps: of gradient descent.
+        per_fold: networks for each fold.
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] | Literal["auto"] = "auto",
+        *,
+        num_steps: int | Literal["auto"] = "auto",
+        per_fold: int | Literal["auto"] = "auto",
+    ):
+        self.hidden = hidden
+        self.num_steps = num_steps
+        self.per_fold = per_fold
+
+
+class Frozen(BaseEstimator):
+    """A trained torch module as the mean, taken as it is; `fit` needs ``validation``, rows that it has not seen.
+
+    Args:
+        module: from rows to one output for each target or class.
+        correct: let the validation rows add a kernel mean to a classifier's logits if they ask for it; False: a scale only.
+    """
+
+    def __init__(self, module: Any, *, correct: bool = False):
+        self.module = module
+        self.correct = correct
+
+
+class Joint(BaseEstimator):
+    """A torch module as the mean of a classifier, trained together with its covariance by the generalized loss.
+
+    Args:
+        module: with one output a class.
+        max_epochs: passes over the rows.
+        batch_size: rows a step, 128 unless given; a loader has its own.
+        learning_rate: at its peak; ``"auto"`` is 4e-3.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        max_epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | Literal["auto"] = "auto",
+    ):
+        self.module = module
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+
+
+class Paper(BaseEstimator):
+    """Mean and covariance by the paper's protocol; of the estimator's other options only the number of inducing points is used.
+
+    Args:
+        mean: ``"network"`` for GWI-net or ``"svgp"`` for GWI: SVGP in regression; a torch module for classes.
+        max_steps: bound on the gradient steps for each number of inducing points, in regression.
+        max_epochs: passes over the rows, for classes.
+        batch_size: rows a step, for classes; 1,000 unless given.
+        learning_rate: at its peak, for classes; ``"auto"`` is 1e-3.
+    """
+
+    def __init__(
+        self,
+        mean: Any = "network",
+        *,
+        max_steps: int | None = None,
+        max_epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | Literal["auto"] = "auto",
+    ):
+        self.mean = mean
+        self.max_steps = max_steps
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+
+
+class Features(BaseEstimator):
+    """A kernel on features of the network that is the mean.
+
+    Args:
+        layer: the submodule whose output are the features, by name, or several; ``"auto"`` takes what goes into each convolution
+            but the first and into the linear layer after them.
+    """
+
+    def __init__(self, layer: str | Sequence[str] = "auto"):
+        self.layer = layer
+
+
+# Parts that a model file can hold, by tags.
+_STORED: dict[str, type[BaseEstimator]] = {
+    "covariance": Covariance,
+    "gaussian": Gaussian,
+    "softmax": Softmax,
+    "robust-max": RobustMax,
+    "network": Network,
+    "features": Features,
+}
+
+
+def encode_parameter(value: Any) -> Any:
+    """A parameter of an estimator as JSON can hold it: plain values, and parts with plain options; NotImplemented for others."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    tag = next((tag for tag, kind in _STORED.items() if type(value) is kind), None)
+    if tag is None:
+        return NotImplemented
+    options = {key: list(option) if isinstance(option, tuple) else option for key, option in value.get_params(deep=False).items()}
+    return {"part": tag} | {key: v for key, v in options.items() if v is None or isinstance(v, bool | int | float | str | list)}
+
+
+def decode_parameter(value: Any) -> Any:
+    """The parameter that was encoded; ValueError when it describes none."""
+    if not isinstance(value, dict):
+        return value
+    if value.get("part") not in _STORED:
+        raise ValueError("a part of the estimator is of an unknown kind")
+    kind = _STORED[value["part"]]
+    known = kind().get_params(deep=False)
+    return kind(**{key: option for key, option in value.items() if key in known})
+
+
+def covariance_part(covariance: Any) -> Covariance:
+    """The part that a string names, or the part itself."""
+    return covariance if isinstance(covariance, Covariance) else Covariance(covariance)
+
+
+def require_choice(name: str, value: Any, choices: Any) -> None:
+    """Refuse, before anything is fitted, what is not one of a Literal's values.
+
+    Raises:
+        ValueError: naming the choices.
+    """
+    known = [f'"{choice}"' for choice in get_args(choices)]
+    if not isinstance(value, str) or value not in get_args(choices):
+        raise ValueError(f"{name} is {', '.join(known[:-1])} or {known[-1]}; got {value!r}.")
+
+
+def require_positive(name: str, value: Any, others: Sequence[Any]) -> None:
+    """Refuse what is neither a positive number nor one of the others.
+
+    Raises:
+        ValueError: naming what is taken.
+    """
+    if not (isinstance(value, Real) and 0 < float(value) < math.inf) and value not in others:
+        words = ", ".join(f'"{other}"' if other else "None" for other in others)
+        raise ValueError(f"{name} is {words} or a positive number; got {value!r}.")

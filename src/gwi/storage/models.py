@@ -1,0 +1,301 @@
+"""A fitted model as a JSON document and named tensors, and back: a closed list of parts, each written out by hand.
+
+Reading builds only what is listed here, from numbers, so a file can name no code. What a file says about sizes is never
+believed: shapes come from the tensors themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gwi.core.features import NetworkFeatures
+from gwi.core.kernels import SparsePosteriorKernel
+from gwi.core.measures import GaussianMeasure
+from gwi.core.noise import LogLinearNoise
+from gwi.core.scaling import Scales
+from gwi.exceptions import ModelFileError, UnsavableError
+from gwi.models.classification import ClassificationModel, UsualScores
+from gwi.models.embeddings import Embedding, OutputsAndFeatures, StandardisedRows
+from gwi.models.regression import RegressionModel
+from gwi.models.summary import MemberSummary, Summary
+from gwi.storage.kernels import Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
+from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
+
+Model = RegressionModel | ClassificationModel
+# Tags in a file, never names of classes.
+_MODELS: dict[str, type[Model]] = {"regression": RegressionModel, "classification": ClassificationModel}
+_SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
+_NOISE = ("log_level", "slopes", "centre", "scale")
+# Kinds of labels that JSON can hold.
+_LABELS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+# Of a summary: lists that become tuples, and those that may hold infinity, which JSON has not.
+_LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom")
+_INFINITE = ("noise", "degrees_of_freedom")
+
+
+def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
+    """Document and tensors of a fitted model.
+
+    Raises:
+        UnsavableError: naming the part that cannot be stored, and what works instead.
+    """
+    w = Writer()
+    document: Node = {
+        "task": tag_of(model, _MODELS),
+        "embedding": _encode_embedding(model.embedding, w),
+        "mean": encode_mean(model.posterior.mean, w, "mean"),
+        "kernel": _encode_posterior_kernel(model.posterior.kernel, w),
+        "tempering_factor": w.put("tempering_factor", model.tempering_factor),
+    }
+    document |= _encode_numbers(model, w) if isinstance(model, RegressionModel) else _encode_classes(model)
+    document["kernels"] = [encode_kernel(kernel, w, f"kernel.{i}") for i, kernel in enumerate(w.kernels)]
+    return document, w.tensors
+
+
+def _encode_numbers(model: RegressionModel, w: Writer) -> Node:
+    return {
+        "noises": [
+            {name: w.put(f"noise.{i}.{name}", getattr(noise, name)) for name in _NOISE} for i, noise in enumerate(model.noises)
+        ],
+        "disagreement_weight": w.put("disagreement_weight", model.disagreement_weight),
+        # JSON has no infinity, and tensors of a file are finite.
+        "degrees_of_freedom": [None if math.isinf(degrees) else float(degrees) for degrees in model.degrees_of_freedom],
+        "scores": w.put("scores", model.scores),
+    }
+
+
+def _encode_classes(model: ClassificationModel) -> Node:
+    return {
+        "classes": _encode_labels(model.classes),
+        "logit_scale": model.logit_scale,
+        "disagreement_weight": model.disagreement_weight,
+        "epsilon": model.epsilon,
+        "usual": asdict(model.usual),
+    }
+
+
+def decode_model(
+    document: Node, tensors: dict[str, Tensor], modules: Sequence[nn.Module] = (), device: torch.device | str = "cpu"
+) -> Model:
+    """The model that was encoded.
+
+    Args:
+        document: from `encode_model`.
+        tensors: from `encode_model`.
+        modules: the user's own networks, in the order in which the model holds them.
+        device: where tensors go.
+
+    Raises:
+        ModelFileError: when document and tensors describe no model, or `modules` do not fit.
+    """
+    r = Reader(tensors, modules, device)
+    try:
+        kind = _MODELS[document["task"]]
+        embedding = _decode_embedding(document["embedding"], r)
+        kernel = _decode_posterior_kernel(document, r)
+        mean = decode_mean(document["mean"], r)
+        posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
+        decode = _decode_numbers if kind is RegressionModel else _decode_classes
+        model: Model = decode(document, r, posterior, embedding)
+        if r.modules:
+            raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
+        # One prediction, so that parts that do not fit together show now and not later.
+        if not all(np.isfinite(part).all() for part in model.check(_one_row(embedding))):
+            raise ValueError("predictions are not finite")
+    except ModelFileError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelFileError(f"The model's parts do not fit together ({error}); save the model again.") from error
+    return model
+
+
+def _one_row(embedding: Embedding) -> NDArray[Any]:
+    if isinstance(embedding, StandardisedRows):
+        return embedding.scales.x_centre.reshape(1, *embedding.shape)
+    return np.zeros((1, *embedding.shape), dtype=np.float32)
+
+
+def _decode_numbers(document: Node, r: Reader, posterior: GaussianMeasure, embedding: Embedding) -> RegressionModel:
+    noises = tuple(
+        LogLinearNoise(*(r.get(node[name], axes) for name, axes in zip(_NOISE, (0, 1, 1, 1), strict=True)))
+        for node in document["noises"]
+    )
+    model = RegressionModel(
+        posterior=posterior,
+        embedding=embedding,
+        noises=noises,
+        tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
+        degrees_of_freedom=np.array([math.inf if d is None else float(d) for d in document["degrees_of_freedom"]]),
+        disagreement_weight=r.get(document["disagreement_weight"], 1).cpu().numpy(),
+        scores=r.get(document["scores"], 2),
+    )
+    num_outputs = len(r.scales.y_scale)
+    per_target = (noises, model.tempering_factor, model.degrees_of_freedom, model.disagreement_weight, model.scores)
+    valid = (model.degrees_of_freedom > 2).all() and (model.disagreement_weight >= 0).all()
+    if num_outputs < 1 or {len(part) for part in per_target} != {num_outputs} or not valid:
+        raise ValueError("the parts have different numbers of targets")
+    return model
+
+
+def _decode_classes(document: Node, r: Reader, posterior: GaussianMeasure, embedding: Embedding) -> ClassificationModel:
+    epsilon = document["epsilon"]
+    model = ClassificationModel(
+        posterior=posterior,
+        embedding=embedding,
+        classes=_decode_labels(document["classes"]),
+        logit_scale=float(document["logit_scale"]),
+        tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
+        disagreement_weight=float(document["disagreement_weight"]),
+        epsilon=None if epsilon is None else float(epsilon),
+        usual=_decode_usual(document["usual"]),
+    )
+    num_classes = len(model.classes)
+    numbers = (model.logit_scale, model.disagreement_weight, *model.tempering_factor)
+    valid = all(math.isfinite(number) and number >= 0 for number in numbers)
+    if len(r.scales.y_scale) != num_classes:
+        raise ValueError("there are other classes than outputs")
+    if not valid or len(model.tempering_factor) != num_classes or not (epsilon is None or 0 < epsilon < 1):
+        raise ValueError("a scale is out of range")
+    return model
+
+
+def _encode_embedding(embedding: Embedding, w: Writer) -> Node:
+    scales = {name: w.put(name, getattr(embedding.scales, name)) for name in _SCALES}
+    common: Node = {"shape": list(embedding.shape), "scales": scales}
+    if isinstance(embedding, StandardisedRows):
+        return {"type": "rows"} | common
+    if not isinstance(embedding, OutputsAndFeatures):
+        raise UnsavableError(f"Rows of type {type(embedding).__name__} cannot be stored; those of the estimators can.")
+    features = embedding.features
+    directions = None if features.directions is None else w.put("features.directions", features.directions)
+    return common | {
+        "type": "network-features",
+        "network": encode_module(features.network, w, "features.network"),
+        "automatic": features.automatic,
+        "watched": list(features.watched),
+        "centre": features.centre,
+        "sphere": features.sphere,
+        "projection": features.projection,
+        "offset": w.put("features.offset", features.offset),
+        "directions": directions,
+    }
+
+
+def _decode_embedding(node: Node, r: Reader) -> Embedding:
+    scales = Scales(*(r.get(node["scales"][name], 1).cpu().numpy() for name in _SCALES))
+    if (len(scales.x_centre), len(scales.y_centre)) != (len(scales.x_scale), len(scales.y_scale)):
+        raise ValueError("centres and scales have different sizes")
+    r.scales = scales
+    if node["type"] == "rows":
+        return StandardisedRows(scales, decode_shape(node["shape"], scales))
+    if node["type"] != "network-features":
+        raise ValueError("rows are of an unknown type")
+    sizes, watched, projection = node["shape"], node["watched"], node["projection"]
+    if not isinstance(sizes, list) or not all(type(size) is int and 0 < size < 10**6 for size in sizes) or len(sizes) > 5:
+        raise ValueError("the shape of a row is none")
+    if not isinstance(watched, list) or not all(isinstance(name, str) for name in watched):
+        raise ValueError("the layers of the features have no names")
+    if math.prod(sizes) > 10**8:
+        raise ValueError("a row has too many numbers")
+    features = NetworkFeatures(
+        decode_module(node["network"], r),
+        watched,
+        centre=bool(node["centre"]),
+        sphere=bool(node["sphere"]),
+        projection=None if projection is None else int(projection),
+    ).to(r.device)
+    features.automatic = bool(node["automatic"])
+    features.offset = r.get(node["offset"], 1)
+    features.directions = None if node["directions"] is None else r.get(node["directions"], 2)
+    with torch.no_grad():
+        outputs, values = features.evaluate(torch.zeros(1, *sizes, device=r.device))
+    if outputs.shape != (1, len(scales.y_scale)) or outputs.shape[1] + values.shape[1] != len(scales.x_scale):
+        raise ValueError("the network has other outputs or features than the model")
+    return OutputsAndFeatures(features, scales, tuple(sizes))
+
+
+def _encode_posterior_kernel(kernel: SparsePosteriorKernel, w: Writer) -> Node:
+    """r: its prior kernel, Z and S; a diagonal S as its diagonal."""
+    factor = kernel.whitened_factor.detach()
+    diagonal = factor.diagonal(dim1=-2, dim2=-1)
+    return {
+        "prior": w.kernel(kernel.prior_kernel),
+        "inducing_points": w.put("inducing_points", kernel.inducing_points),
+        "whitened_factor": w.put("whitened_factor", diagonal if torch.equal(torch.diag_embed(diagonal), factor) else factor),
+        "jitter": float(kernel.jitter),
+    }
+
+
+def _decode_posterior_kernel(document: Node, r: Reader) -> SparsePosteriorKernel:
+    """r from the whole document, whose kernels are read first; ValueError when its parts do not fit together."""
+    num_features, num_outputs = len(r.scales.x_scale), len(r.scales.y_scale)
+    r.kernels = [decode_kernel(node, r, num_features).to(r.device) for node in document["kernels"]]
+    node = document["kernel"]
+    z, factor = r.get(node["inducing_points"], 2), r.tensors[node["whitened_factor"]].to(r.device)
+    factor = torch.diag_embed(factor) if factor.ndim == 2 else factor
+    if z.shape[1] != num_features or factor.shape != (num_outputs, len(z), len(z)) or factor.dtype != torch.float64:
+        raise ValueError("inducing points, covariance and scales have different sizes")
+    kernel = SparsePosteriorKernel(r.kernels[node["prior"]], z, torch.zeros_like(factor), jitter=float(node["jitter"]))
+    kernel.whitened_factor = nn.Parameter(factor, requires_grad=False)
+    return kernel
+
+
+def _decode_usual(node: Node) -> UsualScores:
+    share, energy = (tuple(float(value) for value in node[name]) for name in ("share", "energy"))
+    if not all(len(pair) == 2 and np.isfinite(pair).all() and pair[1] >= 0 for pair in (share, energy)):
+        raise ValueError("usual scores are out of range")
+    return UsualScores((share[0], share[1]), (energy[0], energy[1]))
+
+
+def _encode_labels(classes: NDArray[Any]) -> Node:
+    values = classes.tolist()
+    for name, kind in _LABELS.items():
+        if all(type(value) is kind for value in values):
+            return {"kind": name, "values": values, "dtype": str(classes.dtype)}
+    kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+    raise UnsavableError(f"Labels of type {kinds} cannot be stored; whole numbers, numbers, text and booleans can, of one kind.")
+
+
+def _decode_labels(node: Node) -> NDArray[Any]:
+    kind, values = _LABELS[node["kind"]], node["values"]
+    if not isinstance(values, list) or len(values) < 2 or not all(type(value) is kind for value in values):
+        raise ValueError("labels are not of one kind")
+    dtype = np.dtype(node["dtype"])
+    if dtype.kind not in "iufbUO":
+        raise ValueError("labels are of an unknown kind")
+    classes = np.array(values, dtype=dtype)
+    if classes.tolist() != values or len(np.unique(classes)) != len(values):
+        raise ValueError("labels repeat, or do not fit their kind")
+    return classes
+
+
+def encode_summary(summary: Summary) -> Node:
+    """A summary for JSON, which has no infinity."""
+    node = asdict(summary)
+    for key in _INFINITE:
+        node[key] = [None if value == math.inf else value for value in node[key]]
+    return node
+
+
+def decode_summary(node: Node) -> Summary:
+    """The summary that was encoded.
+
+    Raises:
+        ModelFileError: when it is none.
+    """
+    try:
+        members = tuple(MemberSummary(**(part | {"weights": tuple(part["weights"])})) for part in node["members"])
+        lists = {key: tuple(math.inf if value is None and key in _INFINITE else value for value in node[key]) for key in _LISTS}
+        summary = Summary(**(node | lists | {"members": members}))
+        str(summary)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelFileError(f"The summary in the file is none ({error}); save the model again.") from error
+    return summary
