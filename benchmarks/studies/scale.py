@@ -39,6 +39,7 @@ from gwi.core.networks import mlp
 from gwi.fitting import stream_rows as stream_tasks
 from gwi.streaming.process_group import joined
 from gwi.tables.parquet import parquet_source
+from gwi.parts import Covariance
 
 NUM_COLUMNS, NUM_INDUCING, GROUP, FILES = 10, 200, 1 << 17, 4
 SET = "generated"
@@ -103,10 +104,10 @@ def frozen_network(path: Path, sizes: Sizes) -> None:
 
 def estimator(network: Path | None) -> GWIRegressor:
     if network is None:
-        return GWIRegressor("network", num_inducing=NUM_INDUCING, random_state=0)
+        return GWIRegressor("network", random_state=0, covariance=Covariance(num_inducing=NUM_INDUCING))
     module = mlp(NUM_COLUMNS, hidden=(64, 64), activation=torch.nn.SiLU)
     module.load_state_dict(torch.load(network, weights_only=True))
-    return GWIRegressor(module, freeze_mean=True, num_inducing=NUM_INDUCING, random_state=0)
+    return GWIRegressor(module, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=NUM_INDUCING))
 
 
 def validation() -> tuple[Any, Any]:

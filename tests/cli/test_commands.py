@@ -14,7 +14,7 @@ import pytest
 
 import gwi
 from gwi.cli import commands as cli
-from gwi.estimators.table_model import mean_of
+from gwi.estimators.table_targets import TARGETS
 from gwi.tables.encoder import Encoder
 from gwi.tables.source import Source, Table, read_table
 from gwi.tables.writer import Writer, excel_safe, with_copied
@@ -82,7 +82,7 @@ def test_a_round_trip_through_other_processes_is_the_python_interface_to_the_las
     train, new = read_table(folder / "train.csv"), read_table(folder / "new.csv")
     encoder = Encoder.fit(train, "y", ["class"])
     X = encoder.transform(new)
-    model = gwi.GWIRegressor(mean_of("linear", "regression"), random_state=0)
+    model = gwi.GWIRegressor(TARGETS["regression"].means()["linear"], random_state=0)
     model.fit(encoder.transform(train), np.array([float(v) for v in train.column("y").to_pylist()]))
     mean, std = model.predict(X, return_std=True)
     expected = np.column_stack([mean, std, model.predict_interval(X), model.ood_score(X)])

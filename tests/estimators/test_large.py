@@ -19,7 +19,7 @@ from gwi.estimators import large, table_model
 from gwi.estimators.large import as_parquet, fit_large, sampled_table, table_source
 from gwi.estimators.table_model import Choices, TableModel, is_large, target_of
 from gwi.exceptions import GWIWarning, UserError
-from gwi.fitting import stream_rows as stream_tasks
+from gwi.fitting import stream_data as stream_tasks
 from gwi.streaming import checkpoints
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import fingerprint_of

@@ -21,6 +21,7 @@ from gwi import GWIRegressor, plots
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.measures import GaussianMeasure
 from gwi.evaluation.classification import score_classes
+from gwi.parts import Covariance, Gaussian
 from gwi.plots.numbers import percent, shown, tick
 
 pytestmark = pytest.mark.unchecked
@@ -45,19 +46,23 @@ def data(num_rows, seed, num_features=2):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return GWIRegressor("svgp", noise="input-dependent", tails="normal", random_state=0).fit(*data(120, 0))
+    return GWIRegressor("svgp", random_state=0, likelihood=Gaussian("input-dependent", tails="normal")).fit(*data(120, 0))
 
 
 @pytest.fixture(scope="module")
 def one_feature():
-    return GWIRegressor("svgp", noise="constant", num_inducing=15, random_state=0).fit(*data(80, 0, 1))
+    return GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=15), likelihood=Gaussian("constant")).fit(
+        *data(80, 0, 1)
+    )
 
 
 @pytest.fixture(scope="module")
 def heavy_tails():
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, (200, 1))
-    model = GWIRegressor("svgp", noise="constant", random_state=0).fit(x, np.sin(x[:, 0]) + 0.2 * rng.standard_t(2.5, 200))
+    model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant")).fit(
+        x, np.sin(x[:, 0]) + 0.2 * rng.standard_t(2.5, 200)
+    )
     assert np.isfinite(model.model_.degrees_of_freedom[0])
     return model
 
@@ -65,7 +70,7 @@ def heavy_tails():
 @pytest.fixture(scope="module")
 def two_targets():
     x, y = data(60, 0)
-    return GWIRegressor("svgp", noise="constant", random_state=0).fit(x, np.column_stack([y, -3 * y]))
+    return GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant")).fit(x, np.column_stack([y, -3 * y]))
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +158,7 @@ def test_inducing_points_stand_where_they_are_in_the_units_of_the_rows(one_featu
 def test_other_features_are_at_their_median_and_columns_may_be_named():
     x, y = data(60, 0, 3)
     frame = pd.DataFrame(x, columns=["height", "width", "age"])
-    model = GWIRegressor("svgp", noise="constant", random_state=0).fit(frame, y)
+    model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant")).fit(frame, y)
     ax = plots.plot_prediction(model, frame, y, "width", num_points=30, margin=0.5)
     assert ax.get_xlabel() == "width, other features at their median"
     grid = np.tile(np.median(x, axis=0), (30, 1))
@@ -184,7 +189,7 @@ def test_without_targets_there_are_no_dots(one_feature):
 def test_the_calibration_curve_passes_through_the_coverages_counted_by_hand(heavy_tails, conformal):
     x, y = data(150, 3, 1)
     y = np.sin(x[:, 0]) + 0.05 * y
-    heavy_tails.set_params(conformal=conformal)
+    heavy_tails.set_params(likelihood__conformal=conformal)
     ax = plots.plot_calibration(heavy_tails, x, y)
     curve = line(ax, "150 rows")
     np.testing.assert_allclose(curve.get_xdata(), np.arange(1, 20) / 20)
@@ -192,7 +197,7 @@ def test_the_calibration_curve_passes_through_the_coverages_counted_by_hand(heav
         lower, upper = heavy_tails.predict_interval(x, level).T
         assert share == pytest.approx(((lower <= y) & (y <= upper)).mean())
     assert f"95% intervals hold {curve.get_ydata()[-1]:.0%}" == ax.get_title(loc="left")
-    heavy_tails.set_params(conformal=False)
+    heavy_tails.set_params(likelihood__conformal=False)
 
 
 def test_the_band_of_the_calibration_is_binomial(fitted):
@@ -202,7 +207,7 @@ def test_the_band_of_the_calibration_is_binomial(fitted):
 
 
 def test_conformal_levels_that_too_few_rows_cannot_give_are_left_out():
-    model = GWIRegressor("svgp", noise="constant", conformal=True, random_state=0).fit(*data(9, 0))
+    model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant", conformal=True)).fit(*data(9, 0))
     curve = line(plots.plot_calibration(model, *data(30, 1)), "30 rows")
     assert curve.get_xdata().max() == pytest.approx(0.9)
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
-from gwi.fitting import stream_rows as stream_tasks
+from gwi.fitting import stream_data as stream_tasks
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described
 from gwi.streaming.loaders import ArraySource, LoaderSource, fingerprint_of

@@ -17,7 +17,7 @@ from gwi.core import networks
 from gwi.core.covariance import covariance_problem, titsias_covariance, wasserstein_covariance
 from gwi.core.kernels import default_kernel
 from gwi.core.means import KernelMean, titsias_coefficients
-from gwi.fitting import stream_rows as stream_tasks
+from gwi.fitting import stream_data as stream_tasks
 from gwi.fitting.learners import squares
 from gwi.parts import Covariance
 from gwi.streaming import training as parallel_training

@@ -17,7 +17,7 @@ from gwi import GWIClassifier, GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.row_sums import row_sums
 from gwi.fitting import learners
-from gwi.fitting import stream_rows as stream_tasks
+from gwi.fitting import stream_data as stream_tasks
 from gwi.fitting.learners import squares
 from gwi.parts import Covariance, Paper
 from gwi.streaming import training as parallel_training

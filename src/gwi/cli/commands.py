@@ -114,7 +114,8 @@ def fit(
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
-    from gwi.estimators.table_model import FEWEST_ROWS, Choices, TableModel, TaskName, guess_task, is_large, split, target_of
+    from gwi.estimators.table_model import FEWEST_ROWS, Choices, TableModel, is_large, split, target_of
+    from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.tables.source import open_table, read_table
 
     leave_out, source = names(drop), open_table(data)
@@ -129,8 +130,6 @@ def fit(
     table, y = target_of(everything, target, chosen)
     if len(table) < len(everything):
         note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
-    if chosen == "classification" and max_time is not None:
-        note("--max-time is for regression; it is not used.", quiet)
     training, held = split(y, holdout, chosen, seed)
     is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
     if max_time is not None and is_scored and refit:
@@ -317,7 +316,8 @@ def compare(
         check_output(output, force, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.estimators.table_model import TaskName, guess_task, target_of
+    from gwi.estimators.table_model import target_of
+    from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.report.comparison import compare as compare_methods
     from gwi.report.comparison_page import check_kind, content, print_comparison
     from gwi.tables.source import read_table
@@ -339,6 +339,8 @@ def compare(
 
 
 def _description(model: Any, path: Path) -> dict[str, Any]:
+    from gwi.estimators.table_targets import TARGETS
+
     encoder = model.encoder
     description = {
         "file": str(path),
@@ -351,7 +353,7 @@ def _description(model: Any, path: Path) -> dict[str, Any]:
         "held_out_scores": model.scores,
         "summary": str(model.estimator.summary_),
     }
-    return description | ({"classes": model.estimator.classes_.tolist()} if model.task == "classification" else {})
+    return description | TARGETS[model.task].describe(model.estimator)
 
 
 @app.command()

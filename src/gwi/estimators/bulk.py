@@ -6,15 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gwi._files import atomic_file
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
-from gwi.estimators.table_model import Judged, prediction_columns, score_totals_of
 from gwi.evaluation.classification import ClassScores
 from gwi.evaluation.regression import Scores
-from gwi.streaming.batches import indices
 from gwi.streaming.loaders import as_source, in_order
 from gwi.tables.parquet import ParquetReader, parquet_source
 from gwi.tables.writer import Writer
@@ -43,7 +39,7 @@ def predict_source(
     source = parquet_source(reader, (), features=names)
     with atomic_file(output) as file, Writer(file, [".parquet"]) as writer:
         for chunk in in_order(source, range(len(source.group_sizes))):
-            writer.write(prediction_columns(model, chunk.x, coverage))
+            writer.write(model.predict_columns(chunk.x, coverage))
     return Path(output)
 
 
@@ -58,20 +54,12 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
     # By name where the fit knew names: a file may have the columns in another order.
     known = getattr(model, "feature_names_in_", None)
     features = None if known is None else known.tolist()
-    source = as_source(data, target, labels=isinstance(model, GWIClassifier), features=features)
+    source = as_source(data, target, labels=model._targets.are_labels, features=features)
     totals: Any = None
     for chunk in in_order(source, range(len(source.group_sizes))):
         if chunk.x.shape[1] != model.n_features_in_:
             raise ValueError(f"The data has {chunk.x.shape[1]} columns; the model was fitted to {model.n_features_in_}.")
-        if isinstance(model, GWIClassifier):
-            labels = indices(np.array(chunk.y.tolist()), model.classes_)
-            part = Judged(model.model_.probabilities(chunk.x)[0], None, labels)
-        else:
-            mean, std = model.model_.law(chunk.x)
-            if len(mean) != 1:
-                raise ValueError(f"Scores are those of one target; the model has {len(mean)}.")
-            part = Judged(mean[0], std[0], chunk.y[:, 0])
-        own = score_totals_of(model, part)
+        own = model.score_totals(model.judge(chunk.x, chunk.y))
         totals = own if totals is None else totals + own
     if totals is None:
         raise ValueError("There are no rows to score.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from gwi._typing import Array
 from gwi._validation import like
 from gwi.estimators.base import GWIEstimator
 from gwi.estimators.targets import LabelTargets
-from gwi.evaluation.classification import entropy
+from gwi.evaluation.classification import class_totals, entropy
+from gwi.evaluation.judged import Judged
 from gwi.fitting.classification import ClassificationTask
 from gwi.fitting.logit_scales import TemperingName, checked_tempering
 from gwi.models.classification import ClassDecomposition, ClassificationModel
@@ -64,6 +65,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         ((75, 3), True)
     """
 
+    task: ClassVar[Literal["classification"]] = "classification"
     _tag = "classifier"
     _model = ClassificationModel
     _trains_jointly = True
@@ -159,3 +161,21 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         """Mean negative log probability of the labels."""
         chosen = np.take_along_axis(self._probabilities(X)[0], self._targets.encode(y)[:, None], axis=1)
         return float(-np.log(chosen.clip(np.finfo(float).tiny)).mean())
+
+    def predict_columns(self, X: Any, coverage: float = 0.95) -> dict[str, Any]:
+        """prediction, a probability for each class and ood_score by name; there is no interval, so `coverage` is not used."""
+        rows = self._rows(X)
+        probabilities = self.model_.probabilities(rows)[0]
+        columns: dict[str, Any] = {"prediction": self.classes_[probabilities.argmax(1)]}
+        columns |= {f"probability_{label}": probabilities[:, j] for j, label in enumerate(self.classes_)}
+        return columns | {"ood_score": self.model_.prior_share(rows)}
+
+    def judge(self, X: Array, y: Any) -> Judged:
+        """Probabilities at rows with a label."""
+        if not len(X):
+            return Judged(np.empty((0, len(self.classes_))), None, np.empty(0, dtype=np.int64))
+        return Judged(self.model_.probabilities(X)[0], None, self._targets.encode(np.array(np.asarray(y).tolist())))
+
+    def score_totals(self, judged: Judged) -> Any:
+        """Sums over rows from which scores are computed; those of several parts are added."""
+        return class_totals(judged.first, judged.y)

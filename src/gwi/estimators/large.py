@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._files import atomic_file
-from gwi.estimators.classifier import GWIClassifier
-from gwi.estimators.table_model import Choices, TableModel, TaskName, estimator_for, guess_task, labels_are_numbers, target_of
+from gwi.estimators.table_model import Choices, TableModel, estimator_for, target_of
+from gwi.estimators.table_targets import TARGETS, TaskName, guess_task
 from gwi.exceptions import GWIWarning, UserError
 from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.sample import Sample, in_share
@@ -80,7 +80,7 @@ def table_source(source: Source, encoder: Encoder, task: TaskName, seed: int, sh
         table = Table(source, data, number)[~in_share(number, seed, share)]
         known, y = target_of(table, encoder.target, task, encoder.number_labels)
         x = encoder.transform(known) if len(known) else np.empty((0, len(encoder.features)))
-        return Chunk(x, y if task == "classification" else y[:, None], known.number)
+        return Chunk(x, TARGETS[task].columns(y), known.number)
 
     conversion = [encoder.to_json(), task, seed, share, source.decimal]
     return ParquetSource(ParquetReader(source.path), convert, [*encoder.inputs, encoder.target], None, conversion)
@@ -122,10 +122,8 @@ def fit_large(
     sample = sampled_table(source, choices.seed)
     chosen = guess_task(sample, target) if task == "auto" else task
     known, _ = target_of(sample, target, chosen)
-    encoder = Encoder.fit(known, target, drop)
-    if chosen == "classification":
-        # Once, from the sample: chunks that each decide for themselves would give one label two names.
-        encoder = replace(encoder, number_labels=labels_are_numbers(sample, target))
+    # Once, from the sample: chunks that each decide for themselves would give one label two names.
+    encoder = replace(Encoder.fit(known, target, drop), number_labels=TARGETS[chosen].number_labels(sample, target))
     share = min(holdout, MOST_HELD_OUT / sum(ParquetReader(source.path).group_sizes))
     # Another seed than the sample's: rows held out for the scores take no part in the fit, not even as judges.
     split_seed = choices.seed + 1
@@ -155,11 +153,9 @@ def _held_out_scores(model: TableModel, tables: Iterator[Table]) -> dict[str, fl
         nonlocal num_unknown
         for table in tables:
             present, y = model.known(table)
-            if isinstance(model.estimator, GWIClassifier):
-                is_known = np.isin(y, model.estimator.classes_)
-                num_unknown += int((~is_known).sum())
-                present = present[is_known]
-            yield present
+            is_known = TARGETS[model.task].is_known(y, model.estimator)
+            num_unknown += int((~is_known).sum())
+            yield present[is_known]
 
     scores = model.evaluate(of_known_labels())
     if num_unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,9 +18,12 @@ from torch import Tensor
 from gwi import parts
 from gwi._typing import Array
 from gwi._validation import as_array, like
+from gwi.core.distributions import quantile
 from gwi.core.tempering import conformal_quantile
 from gwi.estimators.base import GWIEstimator
 from gwi.estimators.targets import NumberTargets
+from gwi.evaluation.judged import Judged
+from gwi.evaluation.regression import Law, score_totals
 from gwi.fitting.regression import RegressionTask
 from gwi.models.regression import Decomposition, RegressionModel, differentiable
 
@@ -64,6 +67,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         (True, True)
     """
 
+    task: ClassVar[Literal["regression"]] = "regression"
     _tag = "regressor"
     _model = RegressionModel
     _targets: NumberTargets
@@ -212,6 +216,37 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         """0 for inputs like the training data, 1 far away from all of it: the share of the prior's variance that is left."""
         rows = self._rows(X)
         return like(self.model_.prior_share(rows, self.model_.parts(rows)), X)
+
+    def predict_columns(self, X: Any, coverage: float = 0.95) -> dict[str, Any]:
+        """prediction, std, lower, upper and ood_score by name, from one evaluation; with several targets, `prediction_0`, …"""
+        rows, fitted = self._rows(X), self.model_
+        parts_of_rows = fitted.parts(rows)
+        mean, std = fitted.law_of(parts_of_rows)
+        if self.conformal:
+            half = np.array([conformal_quantile(scores, coverage) for scores in fitted.scores])
+            ends = np.stack([-half, half], axis=1)
+        else:
+            levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
+            ends = np.stack([quantile(levels, degrees) for degrees in fitted.degrees_of_freedom])
+        lower, upper = (mean + std * end[:, None] for end in ends.T)
+        values = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
+        one = len(mean) == 1
+        columns = {name if one else f"{name}_{j}": row for name, rows in values.items() for j, row in enumerate(rows)}
+        return columns | {"ood_score": fitted.prior_share(rows, parts_of_rows)}
+
+    def judge(self, X: Array, y: Any) -> Judged:
+        """Mean and standard deviation at rows with a target, of one target."""
+        if not len(X):
+            return Judged(np.empty(0), np.empty(0), np.empty(0))
+        mean, std = self.model_.law(X)
+        if len(mean) != 1:
+            raise ValueError(f"Scores are those of one target; the model has {len(mean)}.")
+        return Judged(mean[0], std[0], np.asarray(y, dtype=np.float64).ravel())
+
+    def score_totals(self, judged: Judged) -> Any:
+        """Sums over rows from which scores are computed; those of several parts are added."""
+        assert judged.std is not None
+        return score_totals(Law(judged.first[None], judged.std[None], float(self.model_.degrees_of_freedom[0])), judged.y)
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""

@@ -217,7 +217,7 @@ def collapsed_variance(variance: Float[Tensor, " J"], noise: Float[Tensor, " J"]
     )
 
 
-def tempering(factor: Float[Array, " J"], variance: Float[Tensor, " J"]) -> Check:
+def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"]) -> Check:
     """α_T, of the target where it is farthest from one."""
     kind = "tempering-far-from-one"
     factor = factor[(variance > ROUNDING).cpu().numpy()] if len(factor) else factor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -51,6 +51,10 @@ class ClassTotals:
 
     def __add__(self, other: ClassTotals) -> ClassTotals:
         return ClassTotals(self.num_rows + other.num_rows, self.sums + other.sums, self.excess + other.excess)
+
+    def named(self) -> dict[str, float]:
+        """All scores by name."""
+        return asdict(self.scores())
 
     def scores(self) -> ClassScores:
         """All of them."""

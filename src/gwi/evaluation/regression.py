@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -123,6 +123,11 @@ class ScoreTotals:
     def mae(self) -> float:
         """The mean absolute error of the expectation."""
         return float(self.sums[7]) / self.num_rows
+
+    def named(self) -> dict[str, float]:
+        """All scores by name, the usual ones first."""
+        scores = asdict(self.scores())
+        return {"nll": scores.pop("nll"), "rmse": scores.pop("rmse"), "mae": self.mae} | scores
 
     def scores(self) -> Scores:
         """All of them."""

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, TableModel
+from gwi.estimators.table_model import TableModel
 from gwi.evaluation.checks import Check, found, graded
 from gwi.evaluation.classification import entropy
 from gwi.evaluation.diagnostics import far_from_training
+from gwi.evaluation.judged import Judged
 from gwi.plots.calibration import draw_reliability, reliability
 from gwi.plots.histograms import draw_confidence, draw_outlier_scores
 from gwi.plots.numbers import percent
@@ -72,15 +73,9 @@ def class_checks(probabilities: Float[Array, "N J"], y: NDArray[Any], classes: A
     )
 
 
-def x_scale(model: Any) -> Float[Array, " D"]:
-    """The training rows' standard deviations: a table's rows are standardised and nothing else."""
-    return np.asarray(model.embedding.scales.x_scale)
-
-
 def details(found: Examined) -> dict[str, Any]:
     """Numbers and pictures for the template."""
     probabilities, y, classes = found.judged.first, found.judged.y, found.tool.estimator.classes_
-    summary: Any = found.tool.estimator.summary_
     confidence, predicted = probabilities.max(1), probabilities.argmax(1)
     hit = predicted == y
     groups, _ = reliability(confidence, hit)
@@ -90,8 +85,6 @@ def details(found: Examined) -> dict[str, Any]:
     mistakes = [(short(classes[i]), short(classes[j]), int(confusion[i, j])) for i, j in np.argwhere(confusion) if i != j]
     order = np.argsort(-confusion.sum(1), kind="stable")[: 2 * MOST_CLASSES]
     return {
-        "members": [(member.name, member.weight, member.unseen_nll) for member in summary.members],
-        "disagreement_weight": summary.disagreement_weight,
         "classes": classes.tolist(),
         "confidence": float(confidence.mean()),
         "confidence_right": float(confidence[hit].mean()) if hit.any() else None,

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.estimators.table_model import FEWEST_ROWS, TaskName
+from gwi.estimators.table_model import FEWEST_ROWS
+from gwi.estimators.table_targets import TARGETS, TaskName
 from gwi.evaluation.classification import ClassScores, score_classes
 from gwi.evaluation.regression import score
 from gwi.exceptions import UserError
@@ -171,13 +172,12 @@ def compare(
         UserError: when there are too few rows, or the target does not vary.
     """
     notes = []
-    if task == "classification":
-        labels, counts = np.unique(y, return_counts=True)
-        rare = labels[counts < num_folds]
-        if len(rare):
-            keep = ~np.isin(y, rare)
-            notes.append(f"{int((~keep).sum())} rows of {len(rare)} classes with fewer rows than folds are left out.")
-            table, y = table[keep], y[keep]
+    strata, counts = np.unique(TARGETS[task].strata(y), return_counts=True)
+    rare = strata[counts < num_folds] if len(strata) > 1 else strata[:0]
+    if len(rare):
+        keep = ~np.isin(y, rare)
+        notes.append(f"{int((~keep).sum())} rows of {len(rare)} classes with fewer rows than folds are left out.")
+        table, y = table[keep], y[keep]
     path = table.source.path
     if len(y) < max(FEWEST_ROWS + 1, 2 * num_folds):
         raise UserError(f"{path} has {len(y)} rows to compare on; {num_folds} folds need at least {max(6, 2 * num_folds)}.")
@@ -211,8 +211,7 @@ def compare(
 def _folds(y: NDArray[Any], task: TaskName, num_folds: int, seed: int) -> NDArray[np.int64]:
     """The fold of each row; of each class as many in each fold as can be."""
     order = np.random.default_rng(seed).permutation(len(y))
-    if task == "classification":
-        order = order[np.argsort(y[order], kind="stable")]
+    order = order[np.argsort(TARGETS[task].strata(y)[order], kind="stable")]
     fold = np.empty(len(y), dtype=np.int64)
     fold[order] = np.arange(len(y)) % num_folds
     return fold

@@ -72,7 +72,7 @@ def heard_columns(tool: TableModel) -> tuple[Heard, ...]:
     scale = lengthscales(tool.estimator.posterior_.kernel.prior_kernel)
     if scale is None or len(scale) != len(tool.encoder.features) or len(scale) == 1:
         return ()
-    x_scale = TASKS[tool.task].x_scale(tool.estimator.model_)
+    x_scale = tool.estimator.model_.embedding.scales.x_scale
     weight = scale**-2.0
     result, start = [], 0
     for column in tool.encoder.columns:

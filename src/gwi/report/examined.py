@@ -9,8 +9,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, TableModel
+from gwi.estimators.table_model import TableModel
 from gwi.evaluation.checks import Finding
+from gwi.evaluation.judged import Judged
 from gwi.tables.source import Table
 
 NUM_UNCERTAIN, NUM_SURPRISING = 10, 5

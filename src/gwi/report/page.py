@@ -30,6 +30,8 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
         num_rows=len(found.table),
         tool=tool,
         summary=tool.estimator.summary_,
+        members=[(member.name, member.weights[0], member.score) for member in tool.estimator.summary_.members],
+        disagreement_weight=tool.estimator.summary_.disagreement_weight[0],
         kernel=_kernel(tool),
         model_name=model_name,
         data_name=data_name,

@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 from gwi._typing import Array
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
-from gwi.estimators.table_model import TaskName
+from gwi.estimators.table_targets import TaskName
 from gwi.evaluation.regression import Law
 
 OURS = "gwi"

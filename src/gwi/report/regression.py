@@ -10,8 +10,9 @@ from jaxtyping import Float
 from scipy.stats import binom
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, TableModel
+from gwi.estimators.table_model import TableModel
 from gwi.evaluation.diagnostics import diagnose
+from gwi.evaluation.judged import Judged
 from gwi.evaluation.regression import Law
 from gwi.plots.calibration import Promises, coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
 from gwi.plots.errors import draw_actual_vs_predicted, draw_errors, errors, outside_interval
@@ -32,11 +33,6 @@ def check(tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
     diagnosis = diagnose(tool.estimator, X[order], judged.y[order])
     num_checks = sum(value == value for _, value in diagnosis.measures)
     return Checked(diagnosis.findings, num_checks, judged.std, np.abs(judged.y - judged.first) / judged.std)
-
-
-def x_scale(model: Any) -> Float[Array, " D"]:
-    """The training rows' standard deviations."""
-    return np.asarray(model.scales.x_scale)
 
 
 def law_of(found: Examined) -> Law:
@@ -61,7 +57,6 @@ def details(found: Examined) -> dict[str, Any]:
     """Numbers and pictures for the template."""
     law, y = law_of(found), found.judged.y
     model: Any = found.tool.estimator.model_
-    summary: Any = found.tool.estimator.summary_
     levels, bins = coverage(law, y), pit(law, y)
     (medians, std), (by_prediction, middle) = errors(law, y), coverage_by_prediction(law, y)
     spread = float(y.std())
@@ -79,8 +74,6 @@ def details(found: Examined) -> dict[str, Any]:
         "grows": bool(medians.found[-1] > medians.found[0]) if len(std) > 1 else None,
         "by_prediction": by_prediction,
         "num_outside": int(outside_interval(law, y).sum()),
-        "members": [(member.name, member.weights[0], member.unseen_rmse) for member in summary.members],
-        "disagreement_weight": summary.disagreement_weight[0],
         "noise_std": math.exp(float(model.noises[0].log_level.detach()) / 2) * float(model.scales.y_scale[0]),
         "pictures": {
             "calibration": picture("calibration", lambda ax: draw_coverage(ax, levels)),

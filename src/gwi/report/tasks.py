@@ -7,7 +7,9 @@ from typing import Any, Protocol
 from jaxtyping import Float
 
 from gwi._typing import Array
-from gwi.estimators.table_model import Judged, TableModel, TaskName
+from gwi.estimators.table_model import TableModel
+from gwi.estimators.table_targets import TaskName
+from gwi.evaluation.judged import Judged
 from gwi.report import classification, regression
 from gwi.report.examined import Checked, Examined
 from gwi.report.rendering import Cell
@@ -24,10 +26,6 @@ class Task(Protocol):
 
     def check(self, tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
         """What is wrong with the predictions."""
-        ...
-
-    def x_scale(self, model: Any) -> Float[Array, " D"]:
-        """The training rows' standard deviations."""
         ...
 
     def details(self, found: Examined) -> dict[str, Any]:

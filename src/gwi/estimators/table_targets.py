@@ -1,0 +1,200 @@
+"""The column that is predicted: numbers, or labels as text, and the estimator that belongs to it."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.regressor import GWIRegressor
+from gwi.exceptions import UserError
+from gwi.parts import Paper
+from gwi.tables.parsing import number_pattern, numbers, texts
+from gwi.tables.source import Table
+
+TaskName = Literal["regression", "classification"]
+# A target of whole numbers is taken for classes when it has no more values than this, each of them so often on average.
+MOST_CLASSES, ROWS_A_CLASS = 20, 5
+
+
+class TargetColumn(Protocol):
+    """What differs between tasks when a table is read."""
+
+    def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
+        """The rows that have a target, and it."""
+        ...
+
+    def check(self, y: NDArray[Any], place: str) -> None:
+        """Refuse a target that cannot be learned."""
+        ...
+
+    def number_labels(self, table: Table, target: str) -> bool | None:
+        """Whether labels are numbers; None where there are none."""
+        ...
+
+    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Groups of rows of which every fold has its share."""
+        ...
+
+    def columns(self, y: NDArray[Any]) -> NDArray[Any]:
+        """As a source of rows gives them."""
+        ...
+
+    def is_known(self, y: NDArray[Any], estimator: Any) -> NDArray[np.bool_]:
+        """Whether the estimator can predict each target."""
+        ...
+
+    def describe(self, estimator: Any) -> dict[str, Any]:
+        """What to say of the targets of a fitted estimator."""
+        ...
+
+    def means(self) -> dict[str, Any]:
+        """By their names on the command line."""
+        ...
+
+    def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor | GWIClassifier:
+        """Not fitted."""
+        ...
+
+
+class NumberColumn:
+    """Numbers."""
+
+    def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
+        """The rows that have a number."""
+        values = numbers(table, target)
+        known = ~np.isnan(values)
+        return table[known], values[known]
+
+    def check(self, y: NDArray[Any], place: str) -> None:
+        """Numbers can always be learned."""
+
+    def number_labels(self, table: Table, target: str) -> bool | None:
+        """There are no labels."""
+        return None
+
+    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
+        """One group."""
+        return np.zeros(len(y), dtype=np.int64)
+
+    def columns(self, y: NDArray[Any]) -> NDArray[Any]:
+        """One column."""
+        return y[:, None]
+
+    def is_known(self, y: NDArray[Any], estimator: Any) -> NDArray[np.bool_]:
+        """Every number is."""
+        return np.ones(len(y), dtype=np.bool_)
+
+    def describe(self, estimator: Any) -> dict[str, Any]:
+        """Nothing more."""
+        return {}
+
+    def means(self) -> dict[str, Any]:
+        """By their names on the command line."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+        from sklearn.linear_model import RidgeCV
+
+        names = {name: name for name in ("auto", "svgp", "svgp-all", "network", "svgp+network")}
+        linear = RidgeCV(alphas=np.logspace(-3, 3, 13))
+        return {**names, "linear": linear, "boosting": HistGradientBoostingRegressor(random_state=0)}
+
+    def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor:
+        """Not fitted."""
+        if preset is None:
+            return GWIRegressor(mean, **options)
+        return GWIRegressor(Paper("network" if isinstance(mean, str) and mean == "auto" else mean), **options)
+
+
+class LabelColumn:
+    """Labels as text; where all are numbers, 1, 1.0 and 01 are one."""
+
+    def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
+        """The rows that have a label."""
+        labels = self._labels(table, target, number_labels)
+        known = np.array([label is not None for label in labels])
+        return table[known], np.array([label for label in labels if label is not None], dtype=str)
+
+    def check(self, y: NDArray[Any], place: str) -> None:
+        """Refuse labels that hardly repeat."""
+        num_labels = len(np.unique(y))
+        if 2 * num_labels > len(y):
+            raise UserError(
+                f"{place}: {num_labels} different labels in {len(y)} rows are too many to learn (for numbers: --task regression)."
+            )
+
+    def number_labels(self, table: Table, target: str) -> bool | None:
+        """Whether every label is a number."""
+        try:
+            numbers(table, target)
+        except UserError:
+            return False
+        return True
+
+    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
+        """The classes."""
+        return y
+
+    def columns(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Labels as they are."""
+        return y
+
+    def is_known(self, y: NDArray[Any], estimator: Any) -> NDArray[np.bool_]:
+        """Whether each label is a class of the fit."""
+        return np.isin(y, estimator.classes_)
+
+    def describe(self, estimator: Any) -> dict[str, Any]:
+        """The classes."""
+        return {"classes": estimator.classes_.tolist()}
+
+    def means(self) -> dict[str, Any]:
+        """By their names on the command line."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        names = {name: name for name in ("auto", "svgp", "network", "linear")}
+        return {**names, "boosting": HistGradientBoostingClassifier(random_state=0)}
+
+    def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIClassifier:
+        """Not fitted."""
+        if preset is not None:
+            raise UserError("--preset paper is for regression; its classifier needs a network of your own, from Python.")
+        return GWIClassifier(mean, **options)
+
+    def _labels(self, table: Table, target: str, number_labels: bool | None) -> list[str | None]:
+        """Labels as text; among numbers a cell that is none is a label of its own."""
+        are_numbers = self.number_labels(table, target)
+        if are_numbers and number_labels is not False:
+            return [None if math.isnan(v) else _written(v) for v in numbers(table, target).tolist()]
+        written = list(texts(table, target).to_pylist())
+        if not number_labels:
+            return written
+        pattern, decimal = re.compile(number_pattern(table)), table.source.decimal
+        return [_written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in written]
+
+
+TARGETS: dict[TaskName, TargetColumn] = {"regression": NumberColumn(), "classification": LabelColumn()}
+
+
+def guess_task(table: Table, target: str) -> TaskName:
+    """Classes if the target is text, or whole numbers with few values that come often; else a number."""
+    if target not in table.names:
+        raise UserError(f"{table.source.path} has no column {target!r}; it has {', '.join(map(repr, table.names[:8]))}.")
+    try:
+        values = numbers(table, target)
+    except UserError:
+        present = texts(table, target).drop_null()
+        numeric = sum(text.replace(".", "", 1).lstrip("+-").isdigit() for text in present.to_pylist())
+        # One cell among numbers that is none is a mistake, not a class.
+        if 2 * numeric > len(present):
+            raise
+        return "classification"
+    present = values[~np.isnan(values)]
+    few = len(np.unique(present)) <= min(MOST_CLASSES, len(present) / ROWS_A_CLASS)
+    return "classification" if few and (present == np.round(present)).all() else "regression"
+
+
+def _written(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)
