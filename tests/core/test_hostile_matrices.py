@@ -15,7 +15,7 @@ from gwi.core.divergences import wasserstein_squared
 from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.linalg import cholesky
 from gwi.core.measures import GaussianMeasure, kernel_matrix
-from gwi.core.objectives import log_marginal_likelihood
+from gwi.core.prior import log_marginal_likelihood
 from gwi.exceptions import NotPositiveDefiniteError
 
 CASES = hostile_cases()

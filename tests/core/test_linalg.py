@@ -9,11 +9,11 @@ import scipy.linalg
 import torch
 
 from gwi.core.linalg import (
+    LogGaussian,
     bures_fidelity,
     cholesky,
     cholesky_solve,
     log_determinant,
-    log_gaussian,
     nuclear_norm,
     positive_semidefinite_factor,
     safe_sqrt,
@@ -295,7 +295,7 @@ def test_log_gaussian_and_its_slopes_are_those_of_torch(matrices, rows):
     a, v = root @ root.mT + torch.eye(5), torch.randn(*rows, 5, dtype=torch.float64, generator=generator)
     found = []
     for density in (
-        lambda a, v: log_gaussian(a, v),
+        lambda a, v: LogGaussian.apply(a, v, 0.0, "matrix"),
         lambda a, v: torch.distributions.MultivariateNormal(torch.zeros(5, dtype=torch.float64), a).log_prob(v),
     ):
         arguments = a.clone().requires_grad_(True), v.clone().requires_grad_(True)
@@ -310,4 +310,4 @@ def test_log_gaussian_and_its_slopes_are_those_of_torch(matrices, rows):
 
 def test_log_gaussian_says_which_matrix_cannot_be_factorised():
     with pytest.raises(NotPositiveDefiniteError, match="the covariance"):
-        log_gaussian(-torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), name="the covariance")
+        LogGaussian.apply(-torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0.0, "the covariance")

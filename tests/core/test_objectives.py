@@ -15,7 +15,8 @@ from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.likelihoods.robust_max import GaussianLikelihood
 from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.core.measures import GaussianMeasure, kernel_matrix
-from gwi.core.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
+from gwi.core.objectives import generalized_loss, mean_loss
+from gwi.core.prior import collapsed_bound, log_marginal_likelihood
 from gwi.core.row_sums import row_sums
 
 NOISE = 0.04

@@ -20,7 +20,8 @@ from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
-from gwi.core.scaling import OriginalRowsMean, Scales
+from gwi.core.means import OriginalRowsMean
+from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.models.regression import RegressionModel
 from gwi.predictors.decision import LINKS

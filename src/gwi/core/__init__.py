@@ -24,8 +24,8 @@ from gwi.core.likelihoods.softmax import SoftmaxLikelihood, softmax_moments
 from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.networks import mlp
-from gwi.core.objectives import collapsed_bound, generalized_loss, log_marginal_likelihood, mean_loss
-from gwi.core.prior import PriorFit, fit_prior
+from gwi.core.objectives import generalized_loss, mean_loss
+from gwi.core.prior import PriorFit, collapsed_bound, fit_prior, log_marginal_likelihood
 from gwi.core.row_sums import RowSums, row_sums
 from gwi.core.training import train
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gwi.core.linalg import cholesky, positive_semidefinite_factor, solve_lower, solve_lower_transposed
-from gwi.core.measures import kernel_factor, kernel_matrix, kernel_variance
+from gwi.core.measures import kernel_factor, kernel_matrix, kernel_variance, residual_part
 
 
 def default_kernel(
@@ -158,11 +158,6 @@ def whitened_features(
 def residual_variance(prior_kernel: Kernel, x: Float[Tensor, "N D"], features: Float[Tensor, "*J M N"]) -> Float[Tensor, "*J N"]:
     """k(x, x) − φ(x)ᵀφ(x): the prior variance that Z leaves unexplained, at least zero."""
     return residual_part(kernel_variance(prior_kernel, x), features.square().sum(-2))
-
-
-def residual_part(prior_variance: Float[Tensor, "*K N"], explained: Float[Tensor, "*J N"]) -> Float[Tensor, "*L N"]:
-    """What is left of the prior variance; rounding may take it a little below zero, where it is zero."""
-    return (prior_variance - explained).clamp_min(0)
 
 
 class FeatureKernel(Kernel):

@@ -150,14 +150,9 @@ def log_determinant(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J"]:
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def log_gaussian(
-    covariance: Float[Tensor, "*K n n"], rows: Float[Tensor, "*J n"], *, jitter: float = 0.0, name: str = "matrix"
-) -> Float[Tensor, "*L"]:
-    """log N(v | 0, A) of each row v, all with one A or each with its own."""
-    return _LogGaussian.apply(covariance, rows, jitter, name)
+class LogGaussian(torch.autograd.Function):
+    """`LogGaussian.apply(A, rows, jitter, name)`: log N(v | 0, A) of each row v, all with one A or each with its own."""
 
-
-class _LogGaussian(torch.autograd.Function):
     # The gradient in A is (A⁻¹ v vᵀ A⁻¹ − A⁻¹)/2. Differentiation takes three times as long to find it, by way of the factor.
     # This is the one place for an inverse: it is the gradient of log det A, and multiplies nothing.
     @staticmethod

@@ -19,6 +19,7 @@ from gwi.core.kernels import whitened_features
 from gwi.core.linalg import cholesky, cholesky_solve, solve_lower_transposed
 from gwi.core.measures import kernel_matrix
 from gwi.core.row_sums import RowSums
+from gwi.core.scaling import Scales
 
 MeanFunction = Callable[[Tensor], Tensor]
 
@@ -215,3 +216,40 @@ class FirstColumns(nn.Module):
     def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
         """They."""
         return x[:, : self.num_outputs].mT
+
+
+class OriginalRowsMean(nn.Module):
+    """A mean of rows in the user's own units, seen from standardised rows; its values are standardised already.
+
+    Args:
+        mean: of rows in the user's own units.
+        scales: between standardised rows and these.
+        shape: that a row has for the mean, such as an image's; flat when None.
+    """
+
+    def __init__(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None):
+        super().__init__()
+        self.mean = mean
+        self.scales = scales
+        self.shape = shape
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """Its values."""
+        rows = x * x.new_tensor(self.scales.x_scale) + x.new_tensor(self.scales.x_centre)
+        return self.mean(rows if self.shape is None else rows.reshape(-1, *self.shape))
+
+
+class RescaledMean(nn.Module):
+    """A predictor in the user's own units, seen from standardised rows and targets; arguments as in `OriginalRowsMean`."""
+
+    def __init__(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None):
+        super().__init__()
+        self.mean = mean
+        self.scales = scales
+        self.shape = shape
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """Its values, standardised."""
+        s = self.scales
+        values = OriginalRowsMean(self.mean, s, self.shape)(x)
+        return (values - x.new_tensor(s.y_centre)[:, None]) / x.new_tensor(s.y_scale)[:, None]

@@ -45,6 +45,11 @@ def kernel_variance(kernel: Kernel, x: Float[Tensor, "N D"]) -> Float[Tensor, "*
     return kernel(x, diag=True)
 
 
+def residual_part(prior_variance: Float[Tensor, "*K N"], explained: Float[Tensor, "*J N"]) -> Float[Tensor, "*L N"]:
+    """What is left of the prior variance; rounding may take it a little below zero, where it is zero."""
+    return (prior_variance - explained).clamp_min(0)
+
+
 def kernel_factor(kernel: Kernel, x: Float[Tensor, "N D"], jitter: float = 0.0) -> Float[Tensor, "*J N R"]:
     """B with B Bᵀ = k(X, X): the kernel's own factor where it has one, else Cholesky's."""
     if isinstance(kernel, HasFactor):
@@ -113,13 +118,15 @@ def _accurately(kernel: Kernel) -> Iterator[None]:
             patches.append((part, "forward", partial(_combined, part.kernels, combine)))
         if isinstance(part, Kernel):
             patches.append((part, "covar_dist", _distances))
-    patches = [(part, name, function) for part, name, function in patches if name not in part.__dict__]
+    done: list[tuple[Kernel, str]] = []
     for part, name, function in patches:
-        part.__dict__[name] = function
+        if name not in part.__dict__:
+            part.__dict__[name] = function
+            done.append((part, name))
     try:
         yield
     finally:
-        for part, name, _ in patches:
+        for part, name in done:
             part.__dict__.pop(name, None)
 
 
@@ -145,8 +152,10 @@ def _distances(
 
 def _expansion_is_accurate(x1: Tensor, x2: Tensor) -> bool:
     with torch.no_grad():
-        centre = x1.mean(-2, keepdim=True)
-        radius_squared = max(x.sub(centre).square().sum(-1).max().item() for x in (x1, x2) if x.numel())
+        centre, radius_squared = x1.mean(-2, keepdim=True), 0.0
+        for x in (x1, x2):
+            if x.numel():
+                radius_squared = max(radius_squared, x.sub(centre).square().sum(-1).max().item())
     # The error of a square is eps · radius². Above a few eps it shows where k(Z, Z) is nearly singular, because k(Z, Z) and
     # k(Z, X) have different centres, hence different errors: at 1e-13 the variance left by Z can come out as −1e-6 of k.
     # Up to some twenty features differences cost the same; beyond, they are many times slower than a matrix product, and rows

@@ -78,7 +78,7 @@ class EnsembleMLP(nn.Module):
 
     def members(self, x: Float[Tensor, "*E N D"]) -> Float[Tensor, "E N J"]:
         """Each member's outputs, for rows that all share or for rows of each member's own."""
-        h = x.expand(self.num_members, *x.shape[-2:])
+        h = x.expand(self.weights[0].shape[0], *x.shape[-2:])
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             h = torch.baddbmm(bias, h, weight)
             if i < len(self.weights) - 1:

@@ -12,10 +12,10 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gwi.core.kernels import SparsePosteriorKernel, residual_part
+from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.linalg import condition_estimate, solve_lower, solve_lower_transposed
 from gwi.core.means import ConvexMean, KernelMean, SumMean
-from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
 
 # Above this condition number of k(Z, Z) a product with L⁻¹ loses digits that a triangular solve keeps.
 WELL_CONDITIONED = 1e8

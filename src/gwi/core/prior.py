@@ -13,9 +13,10 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from gwi.core.linalg import LOG_TWO_PI
-from gwi.core.objectives import collapsed_bound, log_marginal_likelihood
+from gwi.core.linalg import LOG_TWO_PI, LogGaussian, cholesky, log_determinant, solve_lower
+from gwi.core.measures import kernel_matrix
 from gwi.core.optimize import minimize_lbfgs
+from gwi.core.row_sums import row_sums
 
 # Of the raw parameters of a kernel, logarithms of scales or close to it: exp(±600) are still numbers.
 RAW_BOUND = 600.0
@@ -47,6 +48,52 @@ class PriorFit:
     message: str
     noise_variances: Float[Tensor, " J"] | None = None
     without_folds: tuple[PriorFit, ...] = ()
+
+
+def log_marginal_likelihood(
+    kernel: Kernel,
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "*J N"],
+    noise_variance: Float[Tensor, ...] | float,
+    *,
+    jitter: float = 0.0,
+) -> Float[Tensor, "*J"]:
+    """log N(y | 0, k(X, X) + σ² I), with the −N/2 log 2π that the paper leaves out.
+
+    The paper maximises it over the M pairs (Z, y_Z). Take the prior mean off y first.
+    """
+    noise = torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device)
+    covariance = kernel_matrix(kernel, x) + torch.diag_embed(noise.expand(*noise.shape[:-1], x.shape[0]))
+    return LogGaussian.apply(covariance, y, jitter, "k(X, X) + σ²I")
+
+
+def collapsed_bound(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "M D"],
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "*J N"],
+    noise_variance: Float[Tensor, ...] | float,
+    *,
+    chunk_size: int = 4096,
+    jitter: float = 0.0,
+) -> Float[Tensor, "*J"]:
+    """log N(y | 0, ΦᵀΦ + σ² I) − ½ Σ (k − φᵀφ)/σ² (Titsias 2009): a lower bound on the evidence of all rows.
+
+    Memory is O(chunk × M) with or without gradients. Take the prior mean off y first.
+    """
+    sums = row_sums(kernel, inducing_points, x, y, noise_variance=noise_variance, chunk_size=chunk_size, jitter=jitter)
+    eye = torch.eye(sums.gram.shape[-1], dtype=x.dtype, device=x.device)
+    factor = cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor
+    explained = _whitened_rows(factor, sums.projection).square().sum(-1)
+    misfit = sums.target_energy - explained + sums.residual
+    return -(misfit + log_determinant(factor) - sums.log_weight + sums.num_rows * LOG_TWO_PI) / 2
+
+
+def _whitened_rows(factor: Float[Tensor, "*K n n"], rows: Float[Tensor, "*J n"]) -> Float[Tensor, "*L n"]:
+    """L⁻¹ v of each row; those that share L together: apart, the gradient would hold a matrix for each."""
+    if factor.ndim == 2 and rows.ndim == 2:
+        return solve_lower(factor, rows.mT).mT
+    return solve_lower(factor, rows[..., None])[..., 0]
 
 
 def fit_prior(
@@ -114,12 +161,12 @@ def fit_prior(
         shared = 1 if noise_of_each else num_targets
         return -shared * ((sample_weight - 1) * (LOG_TWO_PI + log_noise) + sample_weight.log()).sum() / 2
 
-    def evidence() -> Tensor:
+    def minus_evidence() -> Tensor:
         hyper_prior = sum((law.log_prob(value(module)).sum() for _, module, law, value, _ in kernel.named_priors()), 0.0)
         if z is None or objective == "marginal":
-            return log_marginal_likelihood(kernel, x, y, noise(), jitter=jitter).sum() + repeats() + hyper_prior
+            return -(log_marginal_likelihood(kernel, x, y, noise(), jitter=jitter).sum() + repeats() + hyper_prior)
         bound = collapsed_bound(kernel, z, x, y, noise(), chunk_size=chunk_size, jitter=jitter)
-        return bound.sum() + repeats() + hyper_prior
+        return -(bound.sum() + repeats() + hyper_prior)
 
     def report(step: int, value: float) -> None:
         if on_step is not None:
@@ -137,7 +184,7 @@ def fit_prior(
             bound = (-RAW_BOUND, RAW_BOUND) if id(p) in kernel_parameters else (None, None)
         bounds += [bound] * p.numel()
     result = minimize_lbfgs(
-        lambda: -evidence(), parameters, bounds=bounds, max_iterations=max_iterations, tolerance=tolerance, on_step=report
+        minus_evidence, parameters, bounds=bounds, max_iterations=max_iterations, tolerance=tolerance, on_step=report
     )
     return PriorFit(
         kernel=kernel,

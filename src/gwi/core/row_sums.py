@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from gwi.core.kernels import residual_part
 from gwi.core.linalg import cholesky, solve_lower, solve_lower_transposed
-from gwi.core.measures import kernel_matrix, kernel_variance
+from gwi.core.measures import kernel_matrix, kernel_variance, residual_part
 
 
 @dataclass(frozen=True)

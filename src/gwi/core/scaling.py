@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gwi._typing import Array
 
@@ -83,40 +83,3 @@ def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, A
     table, place = np.unique(np.column_stack([x, y]), axis=0, return_inverse=True)
     merged = np.bincount(place.ravel(), weights=weight, minlength=len(table)).astype(np.float64)
     return table[:, : x.shape[1]].copy(), table[:, x.shape[1] :].copy(), merged
-
-
-class OriginalRowsMean(nn.Module):
-    """A mean of rows in the user's own units, seen from standardised rows; its values are standardised already.
-
-    Args:
-        mean: of rows in the user's own units.
-        scales: between standardised rows and these.
-        shape: that a row has for the mean, such as an image's; flat when None.
-    """
-
-    def __init__(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None):
-        super().__init__()
-        self.mean = mean
-        self.scales = scales
-        self.shape = shape
-
-    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
-        """Its values."""
-        rows = x * x.new_tensor(self.scales.x_scale) + x.new_tensor(self.scales.x_centre)
-        return self.mean(rows if self.shape is None else rows.reshape(-1, *self.shape))
-
-
-class RescaledMean(nn.Module):
-    """A predictor in the user's own units, seen from standardised rows and targets; arguments as in `OriginalRowsMean`."""
-
-    def __init__(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None):
-        super().__init__()
-        self.mean = mean
-        self.scales = scales
-        self.shape = shape
-
-    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
-        """Its values, standardised."""
-        s = self.scales
-        values = OriginalRowsMean(self.mean, s, self.shape)(x)
-        return (values - x.new_tensor(s.y_centre)[:, None]) / x.new_tensor(s.y_scale)[:, None]

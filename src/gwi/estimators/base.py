@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -125,7 +126,7 @@ class GWIEstimator(BaseEstimator):
         self._targets = self._new_targets()
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
-            fit = self._fitted(X, y, sample_weight, validation, checkpoints, self._options(report))
+            fit = self._maker(X, y, sample_weight, validation, checkpoints, self._options(report))()
         self._keep(fit, start)
         # More rows can join those in memory that means were judged on.
         updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
@@ -177,34 +178,41 @@ class GWIEstimator(BaseEstimator):
             raise ValueError("mean is an empty list; name at least one mean.")
         return means
 
-    def _fitted(self, X: Any, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions) -> Fit:
-        """Rows wherever they are, to the fit of a table, a stream or a network."""
+    def _maker(
+        self, X: Any, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions
+    ) -> Callable[[], Fit]:
+        """What makes the fit of a table, a stream or a network from rows wherever they are."""
         features = None
         is_network = self._network() is not None
         if is_source(X) and not (is_network and isinstance(X, DataLoader)):
             source = as_source(X, y, labels=self._targets.are_labels)
             rows = in_memory(source)
             if rows is None:
-                return self._fit_stream(source, y, sample_weight, validation, checkpoints, options)
+                return self._stream_maker(source, y, sample_weight, validation, checkpoints, options)
             X, y, features = rows.x, self._targets.from_source(rows.y, y), source.features
             validation = validation_arrays(validation, features, labels=self._targets.are_labels)
-        any_shape = isinstance(X, DataLoader) or len(getattr(X, "shape", ())) > 2 or wants_features(self.kernel, (1,))
-        if is_network and (self._trains_jointly or (self._is_frozen and any_shape)):
-            fit = self._fit_network(X, y, sample_weight, validation, options)
+        if is_network and (self._trains_jointly or (self._is_frozen and self._has_any_shape(X))):
+            maker = self._network_maker(X, y, sample_weight, validation, options)
         else:
-            fit = self._fit_table(X, y, sample_weight, validation, features, options)
+            maker = self._table_maker(X, y, sample_weight, validation, features, options)
         if features is not None:
             self.feature_names_in_ = np.array(features, dtype=object)
-        return fit
+        return maker
 
-    def _fit_table(self, X: Any, y: Any, sample_weight: Any, validation: Any, features: Any, options: FitOptions) -> Fit:
+    def _has_any_shape(self, X: Any) -> bool:
+        """Whether rows are more than a table's, or the kernel is on what a network makes of them."""
+        return isinstance(X, DataLoader) or len(getattr(X, "shape", ())) > 2 or wants_features(self.kernel, (1,))
+
+    def _table_maker(
+        self, X: Any, y: Any, sample_weight: Any, validation: Any, features: Any, options: FitOptions
+    ) -> Callable[[], Fit]:
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2, **self._targets.checks)
         weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("All sample weights are zero; give at least one row a positive weight.")
         targets: NDArray[Any] = self._targets.learn(y[weight > 0])
         X, weight = X[weight > 0], weight[weight > 0]
-        if not isinstance(validation, DataLoader):
+        if validation is not None and not isinstance(validation, DataLoader):
             names = getattr(self, "feature_names_in_", features)
             validation = validation_arrays(validation, names, labels=self._targets.are_labels)
         judged = None if validation is None else self._validation(validation)
@@ -216,10 +224,10 @@ class GWIEstimator(BaseEstimator):
         task = self._task()
         data = self._data(X, targets, weight, judged, task, options)
         if not self._by_paper:
-            return pipeline.fit(data, task, self._means(), options)
+            return partial(pipeline.fit, data, task, self._means(), options)
         if validation is not None:
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
-        return paper_fit(self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
+        return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
 
     def _data(
         self, X: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any], judged: Any, task: Task, options: FitOptions
@@ -255,9 +263,9 @@ class GWIEstimator(BaseEstimator):
             raise ValueError(f"validation: {error}") from None
         return rows, targets
 
-    def _fit_stream(
+    def _stream_maker(
         self, source: RowSource, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions
-    ) -> Fit:
+    ) -> Callable[[], Fit]:
         if sample_weight is not None or self._by_paper:
             raise ValueError(
                 "A fit from a path, dataset or loader takes neither sample_weight nor the paper's protocol; pass arrays."
@@ -276,9 +284,9 @@ class GWIEstimator(BaseEstimator):
         self.n_features_in_ = data.x.shape[1]
         if source.features is not None:
             self.feature_names_in_ = np.array(source.features, dtype=object)
-        return pipeline.fit(data, self._task(), self._means(), options)
+        return partial(pipeline.fit, data, self._task(), self._means(), options)
 
-    def _fit_network(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: FitOptions) -> Fit:
+    def _network_maker(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: FitOptions) -> Callable[[], Fit]:
         if sample_weight is not None:
             raise ValueError("A module as mean takes no sample_weight; leave it out, or repeat rows.")
         training, shape = self._batches(X, y)
@@ -297,9 +305,9 @@ class GWIEstimator(BaseEstimator):
         mean = self.mean
         if self._is_frozen and not self._by_paper:
             part = mean if isinstance(mean, parts.Frozen) else parts.Frozen(mean)
-            return frozen_fit(part, training, judged, shape, self._task(), options)
+            return partial(frozen_fit, part, training, judged, shape, self._task(), options)
         joint = mean if isinstance(mean, parts.Joint | parts.Paper) else parts.Joint(mean)
-        return joint_network_fit(joint, training, judged, shape, self._task(), options)
+        return partial(joint_network_fit, joint, training, judged, shape, self._task(), options)
 
     def _batches(self, X: Any, y: Any) -> tuple[Batches, tuple[int, ...]]:
         if isinstance(X, DataLoader):
@@ -326,7 +334,8 @@ class GWIEstimator(BaseEstimator):
     def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
         if not (hasattr(X, "shape") and len(X.shape) > 2):
-            return validate_data(self, as_array(X), dtype=np.float64, reset=reset)
+            rows = as_array(X) if isinstance(X, Tensor) else X
+            return validate_data(self, rows, dtype=np.float64, reset=reset)
         return checked_shapes(as_array(X))
 
     def _row_parts(self, X: Any) -> Iterator[NDArray[Any]]:

@@ -130,7 +130,8 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
 
     def _shaped(self, values: Array, X: Any) -> Any:
         """From one row an output to what the user expects: a column each, or one axis; tensors for tensors."""
-        return like(values[0] if self._targets.one else np.moveaxis(values, 0, 1), X)
+        shaped = values[0] if self._targets.one else np.moveaxis(values, 0, 1)
+        return like(shaped, X) if isinstance(X, Tensor) else shaped
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of y; with `return_std` also its standard deviation, with `return_cov` its joint covariance.

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from gwi.core.means import ConstantMean, SumMean
+from gwi.core.means import ConstantMean, OriginalRowsMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import OriginalRowsMean, Scales
+from gwi.core.scaling import Scales
 from gwi.fitting import plan
 from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut, variance_at
 from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance

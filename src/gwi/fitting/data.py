@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -106,13 +107,13 @@ class HeldOut:
 @torch.no_grad()
 def at_rows(mean: Mean, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
     """Values of a mean, some rows at a time."""
-    return torch.cat([mean(rows) for rows in x.split(CHUNK_SIZE)], dim=1)
+    return torch.cat(list(map(mean, x.split(CHUNK_SIZE))), dim=1)
 
 
 @torch.no_grad()
 def variance_at(kernel: Kernel, x: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
     """k(x, x) at each row, some rows at a time."""
-    return torch.cat([kernel_variance(kernel, rows) for rows in x.split(CHUNK_SIZE)])
+    return torch.cat(list(map(partial(kernel_variance, kernel), x.split(CHUNK_SIZE))))
 
 
 @runtime_checkable
@@ -186,6 +187,10 @@ class FitData(Protocol):
         """Σ φφᵀ over all training rows."""
         ...
 
+    def agreed(self, value: T) -> T:
+        """The value; where processes share the rows, that of the first of them."""
+        ...
+
     def decided(self, function: Callable[[], T]) -> T:
         """What the function gives; where processes share the rows, what it gives on the first of them."""
         ...
@@ -248,6 +253,10 @@ class ArrayData:
     def totals(self) -> Float[Tensor, " J"]:
         """Σ w y of each target."""
         return (self.y * self.weight).sum(1)
+
+    def agreed(self, value: T) -> T:
+        """The value: one process has all rows."""
+        return value
 
     def decided(self, function: Callable[[], T]) -> T:
         """What the function gives: one process has all rows."""

@@ -77,7 +77,9 @@ class CovarianceSolver:
         """S for each level of noise, equal ones once."""
         levels = list(dict.fromkeys(noise_variances))
         betas = [float(self.weight)] * len(levels) if self._gram is None else matched_divergence_weights(self._gram, levels)
-        solved = {level: self._solved(level, beta, tolerance) for level, beta in zip(levels, betas, strict=True)}
+        solved = {}
+        for level, beta in zip(levels, betas, strict=True):
+            solved[level] = self._titsias(level, beta) if self.kind == "titsias" else self._optimal(level, beta, tolerance)
         late = self.data.held_out.late_variance
         if late is None:
             return [solved[level] for level in noise_variances]
@@ -90,9 +92,7 @@ class CovarianceSolver:
         return HeldOutCovariance(self.kind, s, variance, self._prior_variance, beta)
 
     @torch.no_grad()
-    def _solved(self, noise_variance: float, beta: float, tolerance: float) -> HeldOutCovariance:
-        if self.kind == "titsias":
-            return self._titsias(noise_variance, beta)
+    def _optimal(self, noise_variance: float, beta: float, tolerance: float) -> HeldOutCovariance:
         x, z, kind = self.data.x, self.z, self.kind
         if z is x or kind == "zero":
             # Where Z explains every row, S = a⁻² I is the optimum in closed form.
@@ -102,12 +102,13 @@ class CovarianceSolver:
                 residual, explained = self._left_out
                 return self._result(s, residual + share * explained, beta)
         else:
-            s = self._optimal(noise_variance, beta, tolerance)
-        return self._result(s, self._variance(s, self.data.held_out.x), beta)
+            s = self._solved(noise_variance, beta, tolerance)
+        return self._result(s, variance_at(self._posterior(s), self.data.held_out.x), beta)
 
-    def _variance(self, s: Tensor, x: Tensor) -> Tensor:
-        return variance_at(SparsePosteriorKernel(self.prior.kernel, self.z, s), x)
+    def _posterior(self, s: Tensor) -> SparsePosteriorKernel:
+        return SparsePosteriorKernel(self.prior.kernel, self.z, s)
 
+    @torch.no_grad()
     def _titsias(self, noise_variance: float, beta: float) -> HeldOutCovariance:
         data, held_out = self.data, self.data.held_out
         exact = self.z is data.x and held_out.fold is not None
@@ -116,13 +117,13 @@ class CovarianceSolver:
         if exact:
             return self._result(s, left_out_variance(data, self.prior, noise_variance), beta)
         if held_out.fold is None:
-            return self._result(s, self._variance(s, held_out.x), beta)
+            return self._result(s, variance_at(self._posterior(s), held_out.x), beta)
         variance = torch.empty_like(held_out.y[0])
         for (inside, _), sums in zip(held_out.splits(), without, strict=True):
-            variance[inside] = self._variance(titsias_covariance(sums), data.x[inside])
+            variance[inside] = variance_at(self._posterior(titsias_covariance(sums)), data.x[inside])
         return self._result(s, variance, beta)
 
-    def _optimal(self, noise_variance: float, beta: float, tolerance: float) -> Float[Tensor, "M M"]:
+    def _solved(self, noise_variance: float, beta: float, tolerance: float) -> Float[Tensor, "M M"]:
         data, z = self.data, self.z
         rows = torch.randperm(len(data.x), generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(data.x.device)
         problem = covariance_problem(

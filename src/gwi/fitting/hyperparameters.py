@@ -119,35 +119,19 @@ def choose_prior(
         rows = sample_rows(x, SPARSE_SAMPLE, generator)
         count = min(SPARSE_INDUCING if asked == "auto" else asked, len(rows))
         z = choose_inducing_points(x[rows], count, given, kernel=kernel, generator=generator)
-    prior = _with_folds(data, kernel, z, judges_kernel_means, num_free)
+    of_each = num_free is None and not data.is_sample and 1 < len(data.y) <= MOST_NOISES
+    prior = prior_for(kernel, x, data.y, data.weight, z, generator, noise_of_each=of_each)
+    num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
+    few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
+    without = []
+    for k, (_, others) in enumerate(data.held_out.splits() if judges_kernel_means and few else ()):
+        seen = x[others], data.y[:, others], data.weight[others], x[others] if z is x else z
+        without.append(prior_for(kernel, *seen, torch.Generator().manual_seed(k), noise_of_each=of_each))
+    prior = replace(prior, without_folds=tuple(without))
     if asked != "auto" or z is x:
         return PriorChoice(kernel, prior, z, z)
     count = int(mean_basis_size(data.num_rows, len(z)) * min(1.0, most_inducing / ALL_ROWS))
     return PriorChoice(kernel, prior, z, x[sample_rows(x, count, generator)])
-
-
-def _with_folds(data: FitData, kernel: Kernel, z: Tensor, judges_kernel_means: bool, num_free: int | None) -> PriorFit:
-    """The fit to all rows and, where it is asked for and rows are few, one to all but each fold."""
-    x, y, weight = data.x, data.y, data.weight
-    of_each = num_free is None and not data.is_sample and 1 < len(y) <= MOST_NOISES
-    whole = prior_for(kernel, x, y, weight, z, data.generator, noise_of_each=of_each)
-    num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
-    few = len(x) <= ALL_ROWS and len(x) * (len(y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
-    if not (judges_kernel_means and few):
-        return whole
-    without = [
-        prior_for(
-            kernel,
-            x[others],
-            y[:, others],
-            weight[others],
-            x[others] if z is x else z,
-            torch.Generator().manual_seed(k),
-            noise_of_each=of_each,
-        )
-        for k, (_, others) in enumerate(data.held_out.splits())
-    ]
-    return replace(whole, without_folds=tuple(without))
 
 
 def prior_for(

@@ -20,12 +20,12 @@ from torch.utils.data import DataLoader
 from gwi.core.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
 from gwi.core.divergences import two_sample_cross_term
 from gwi.core.features import NetworkFeatures
-from gwi.core.kernels import SparsePosteriorKernel, default_kernel, residual_part
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood, expected_log_likelihood
 from gwi.core.likelihoods.softmax import Digits, SoftmaxLikelihood
 from gwi.core.linalg import bures_fidelity, cholesky, solve_lower
 from gwi.core.means import ModuleMean
-from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import row_sums
 from gwi.core.training import train_epochs

@@ -152,23 +152,17 @@ def choose_scales(judgement: Judgement, tempering: float | TemperingName | None)
         return unpack(np.array([]))
     # Few rows and digits tell roughly, at a twelfth of the cost; all of them finish.
     lengths = np.array([length for length, used in zip((0.1, -1.0, -1.0), free.values(), strict=True) if used])
-    rough, exact = (judgement.some(FIRST_NUMBERS), 3), (judgement, 5)
-    found = _nelder_mead(objective, np.zeros(len(lengths)), lengths, rough, evaluations=40 * len(lengths))
-    found = _nelder_mead(objective, found, lengths / 5, exact, evaluations=5 * len(lengths))
-    scale, alpha, gamma = unpack(found)
+    stages = ((judgement.some(FIRST_NUMBERS), 3, 1.0, 40), (judgement, 5, 0.2, 5))
+    point = np.zeros(len(lengths))
+    for rows, digits, share, evaluations in stages:
+        # A corner at the start and edges along the axes.
+        simplex = np.vstack([point, point + np.diag(share * lengths)])
+        options = {"maxfev": evaluations * len(lengths), "xatol": 0.02, "fatol": 2e-5, "initial_simplex": simplex}
+        point = minimize(objective, point, args=(rows, digits), method="Nelder-Mead", options=options).x
+    scale, alpha, gamma = unpack(point)
     if tempering == "per-class":
         alpha = _factor_of_each_class(lambda a: judgement.nll(scale, a, gamma), alpha, judgement.num_rows)
     return scale, alpha, gamma
-
-
-def _nelder_mead(
-    objective: Callable[..., float], start: Array, lengths: Array, arguments: tuple[Any, ...], *, evaluations: int
-) -> Array:
-    """The best of some evaluations, from a simplex with a corner at the start and edges of the lengths along the axes."""
-    simplex = np.vstack([start, start + np.diag(lengths)])
-    options = {"maxfev": evaluations, "xatol": 0.02, "fatol": 2e-5, "initial_simplex": simplex}
-    found: Array = minimize(objective, start, args=arguments, method="Nelder-Mead", options=options).x
-    return found
 
 
 def _factor_of_each_class(nll: Callable[[Array], float], start: Array, num_rows: int) -> Array:

@@ -38,16 +38,16 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
     items, plan_note = task.plan(data, options.max_time) if means is None else (list(means), "")
     kernel, kernel_note = row_kernel(options.kernel, data.x.shape[1])
     options.report("prior", 0.0)
-    prior = data.decided(
-        lambda: choose_prior(
-            task.prior_data(data),
-            kernel.to(options.device),
-            options,
-            judges_kernel_means=any(isinstance(item, str) and "svgp" in item for item in items),
-            most_inducing=task.most_inducing(len(data.y)),
-            num_free=task.num_free(len(data.y)),
-        )
+    prior = choose_prior(
+        task.prior_data(data),
+        kernel.to(options.device),
+        options,
+        judges_kernel_means=any(isinstance(item, str) and "svgp" in item for item in items),
+        most_inducing=task.most_inducing(len(data.y)),
+        num_free=task.num_free(len(data.y)),
     )
+    # Processes that share the rows have all found it, each to its own last digit.
+    prior = data.agreed(prior)
     members = learn_means(items, data, task, prior.fit, prior.basis, options)
     stacked = task.stack(members, data.held_out)
     return finish(data.noted(plan_note, kernel_note), task, prior, stacked, options)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi.core.distributions import DEGREES, STACK_OPTIMISM, choose_tails, log_density, match_coverage
-from gwi.core.means import KernelMean, SumMean
+from gwi.core.means import KernelMean, RescaledMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import NoiseFit, fit_noise, noise_features
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import RescaledMean, Scales
+from gwi.core.scaling import Scales
 from gwi.fitting import plan
 from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import ROUGH_TOLERANCE, CovarianceSolver, HeldOutCovariance
@@ -177,25 +177,17 @@ class RegressionTask:
 
     def noise_levels(self, data: FitData, solver: CovarianceSolver, stacked: StackedMean) -> list[float]:
         """σ² of each target. It depends on S through r, and S on it: a rough S and constant noise find its level."""
-        held_out = data.held_out
-        rough = solver.solve([solver.prior.noise_variance] * len(held_out.y), ROUGH_TOLERANCE)
+        held_out, levels = data.held_out, []
         features = noise_features(held_out.x[:, :0], stacked.held_out)
-        fits = [self._noise(data, stacked, part, features, j, "constant", (math.inf,)) for j, part in enumerate(rough)]
-        return [max(float(fit.noise(features).mean()), math.ulp(0.0)) for fit in fits]
+        rough = solver.solve([solver.prior.noise_variance] * len(held_out.y), ROUGH_TOLERANCE)
+        for j, part in enumerate(rough):
+            residuals, spread = held_out.y[j] - stacked.held_out[j], self._spread(stacked, j)
+            fit = choose_noise(residuals, part.variance, features, held_out.weight, "constant", spread, (math.inf,))
+            levels.append(max(float(fit.noise(features).mean()), math.ulp(0.0)))
+        return levels
 
-    def _noise(
-        self,
-        data: FitData,
-        stacked: StackedMean,
-        covariance: HeldOutCovariance,
-        features: Float[Tensor, "V F"],
-        j: int,
-        kind: NoiseKind,
-        degrees: Sequence[float],
-    ) -> NoiseFit:
-        spread = stacked.disagreement[j] if self.disagreement and len(stacked.members) > 1 else None
-        residuals = data.held_out.y[j] - stacked.held_out[j]
-        return choose_noise(residuals, covariance.variance, features, data.held_out.weight, kind, spread, degrees)
+    def _spread(self, stacked: StackedMean, j: int) -> Float[Tensor, " V"] | None:
+        return stacked.disagreement[j] if self.disagreement and len(stacked.members) > 1 else None
 
     def calibrate(
         self,
@@ -212,7 +204,10 @@ class RegressionTask:
         columns = data.held_out.x if embedding.is_table else data.held_out.x[:, :0]
         features = noise_features(columns, stacked.held_out)
         noise, tails = self.likelihood.noise, self.likelihood.tails
-        fits = [self._noise(data, stacked, part, features, j, noise, NOISE_DEGREES) for j, part in enumerate(covariances)]
+        fits = [
+            choose_noise(residuals[j], part.variance, features, weight, noise, self._spread(stacked, j))
+            for j, part in enumerate(covariances)
+        ]
         # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
         variance = torch.stack([part.variance + fit.unseen for part, fit in zip(covariances, fits, strict=True)])
         fixed = None if self.tempering == "auto" else 1.0 if self.tempering is None else float(self.tempering)

@@ -18,8 +18,8 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
-from gwi.core.means import FixedMean, JoinedMean
-from gwi.core.scaling import OriginalRowsMean, Scales
+from gwi.core.means import FixedMean, JoinedMean, OriginalRowsMean
+from gwi.core.scaling import Scales
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.task import Member, Task
 

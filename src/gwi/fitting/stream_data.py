@@ -70,6 +70,10 @@ class StreamData:
         assert classes is not None
         return self.y.new_tensor([self.stream.sketch.labels[label] for label in classes.tolist()])
 
+    def agreed(self, value: T) -> T:
+        """The value; where processes share the rows, that of the first of them."""
+        return value if self.stream.ranks.size == 1 else self.stream.ranks.from_first(lambda: value)
+
     def decided(self, function: Callable[[], T]) -> T:
         """What the function gives; where processes share the rows, what it gives on the first of them."""
         if self.stream.ranks.size == 1:

@@ -55,7 +55,8 @@ class LinearModel:
         Raises:
             ValueError: when X has not the columns of the rows in fitting.
         """
-        require_columns(X, self.num_features)
+        if np.shape(X)[1:] != (self.num_features,):
+            require_columns(X, self.num_features)
         return X @ self.weights.T + self.intercept
 
     def arrays(self) -> dict[str, Array]:

@@ -130,7 +130,8 @@ class Trees:
         Raises:
             ValueError: when X has not the columns of the rows in fitting, or is infinite where trees compare float32 values.
         """
-        require_columns(X, self.num_features)
+        if np.shape(X)[1:] != (self.num_features,):
+            require_columns(X, self.num_features)
         if self.kind == "histogram-boosting":
             return self._predict_histogram_boosting(np.ascontiguousarray(X, np.float64))
         with np.errstate(over="ignore"):

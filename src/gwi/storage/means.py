@@ -9,9 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from gwi.core.means import ConstantMean, ConvexMean, FirstColumns, FixedMean, JoinedMean, KernelMean, ModuleMean, SumMean
+from gwi.core.means import (
+    ConstantMean,
+    ConvexMean,
+    FirstColumns,
+    FixedMean,
+    JoinedMean,
+    KernelMean,
+    ModuleMean,
+    OriginalRowsMean,
+    RescaledMean,
+    SumMean,
+)
 from gwi.core.networks import EnsembleMLP
-from gwi.core.scaling import OriginalRowsMean, RescaledMean, Scales
+from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.predictors.linear import TAGS, Predictor, plain_predictor
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier
