@@ -157,6 +157,7 @@ class LogGaussian(torch.autograd.Function):
     # This is the one place for an inverse: it is the gradient of log det A, and multiplies nothing.
     @staticmethod
     def forward(ctx, covariance: Tensor, rows: Tensor, jitter: float, name: str) -> Tensor:  # type: ignore[no-untyped-def]
+        """The values, by one factor."""
         factor = cholesky(covariance, jitter=jitter, name=name).factor
         # Rows that share A stand side by side.
         shared = factor.ndim == 2 and rows.ndim == 2
@@ -169,6 +170,7 @@ class LogGaussian(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[no-untyped-def]
+        """In closed form."""
         factor, whitened = ctx.saved_tensors
         weight = grad if ctx.shared else grad[..., None, None]
         solved = solve_lower_transposed(factor, whitened)

@@ -109,11 +109,8 @@ def kernel_member(
     mean = KernelMean(kernels[0], basis, titsias_coefficients(whole))
     fold_means = [KernelMean(kernels[0], basis, titsias_coefficients(sums)) for sums in without]
     if own:
-        splits = [others for _, others in data.held_out.splits()]
-        fold_means = [
-            _exact_mean(data, basis, others, kernel, noise)
-            for others, kernel, noise in zip(splits, kernels[1:], noises[1:], strict=True)
-        ]
+        for (_, others), kernel, noise in zip(data.held_out.splits(), kernels[1:], noises[1:], strict=True):
+            fold_means.append(_exact_mean(data, basis, others, kernel, noise))
     return Member(name, mean, data.held_out.predicted(mean, fold_means), time.perf_counter() - start)
 
 
