@@ -22,20 +22,9 @@ from gwi.core.networks import EnsembleMLP
 from gwi.core.prior import PriorFit
 from gwi.core.row_sums import row_sums
 from gwi.fitting.data import FitData, FitOptions
-from gwi.fitting.sklearn_learner import Pending, estimator_learner, run_pending
+from gwi.fitting.sklearn_learner import Pending, estimator_learner
 from gwi.fitting.task import Member, NetworkSize, Task
 from gwi.parts import Frozen, Network
-
-
-def learn_means(
-    items: Sequence[Any], data: FitData, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions
-) -> tuple[Member, ...]:
-    """Train, or ask, every mean; fits that can be done apart are done together at the end."""
-    members: list[Member | Pending] = []
-    for place, item in enumerate(items):
-        options.report(name_of(item), 0.0)
-        members.append(learn(item, data, task, prior, basis, options, place))
-    return run_pending(data, members, options)
 
 
 def name_of(item: Any) -> str:

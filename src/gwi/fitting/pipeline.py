@@ -21,7 +21,8 @@ from gwi.core.measures import GaussianMeasure
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.held_out_covariance import CovarianceSolver
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
-from gwi.fitting.learners import learn_means, stack
+from gwi.fitting.learners import learn, name_of, stack
+from gwi.fitting.sklearn_learner import run_pending
 from gwi.fitting.task import Fit, StackedMean, Task
 from gwi.models.embeddings import Embedding, StandardisedRows
 
@@ -48,8 +49,12 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
     )
     # Processes that share the rows have all found it, each to its own last digit.
     prior = data.agreed(prior)
-    members = learn_means(items, data, task, prior.fit, prior.basis, options)
-    stacked = task.stack(members, data.held_out)
+    learned = []
+    for place, item in enumerate(items):
+        options.report(name_of(item), 0.0)
+        learned.append(learn(item, data, task, prior.fit, prior.basis, options, place))
+    # Fits that can be done apart are done together.
+    stacked = task.stack(run_pending(data, learned, options), data.held_out)
     return finish(data.noted(plan_note, kernel_note), task, prior, stacked, options)
 
 
