@@ -204,10 +204,9 @@ class RegressionTask:
         columns = data.held_out.x if embedding.is_table else data.held_out.x[:, :0]
         features = noise_features(columns, stacked.held_out)
         noise, tails = self.likelihood.noise, self.likelihood.tails
-        fits = [
-            choose_noise(residuals[j], part.variance, features, weight, noise, self._spread(stacked, j))
-            for j, part in enumerate(covariances)
-        ]
+        fits: list[NoiseFit] = []
+        for j, part in enumerate(covariances):
+            fits += [choose_noise(residuals[j], part.variance, features, weight, noise, self._spread(stacked, j))]
         # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
         variance = torch.stack([part.variance + fit.unseen for part, fit in zip(covariances, fits, strict=True)])
         fixed = None if self.tempering == "auto" else 1.0 if self.tempering is None else float(self.tempering)
