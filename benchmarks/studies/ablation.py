@@ -13,7 +13,7 @@ import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,20 +26,25 @@ from gwi._typing import Array
 from gwi.core.distributions import DEGREES, choose_tails, log_density, quantile
 from gwi.core.noise import noise_features
 from gwi.evaluation.regression import Law
-from gwi.fitting.held_out_covariance import NoiseName, choose_noise
-from gwi.fitting.regression import Learned, assemble
+from gwi.fitting.pipeline import finish
+from gwi.fitting.regression import RegressionTask, choose_noise
+from gwi.fitting.task import Fit
+from gwi.models.regression import RegressionModel
+from gwi.parts import Covariance, Gaussian, NoiseKind
 
-COVARIANCES: dict[str, dict[str, Any]] = {
-    "S = 0": {"covariance": "zero"},
-    "W₂², β = 1": {"divergence_weight": 1.0},
-    "W₂², β_match": {},
-    "W₂², β_match, no disagreement": {"disagreement": False},
-    "W₂², β_match, kernel on residuals": {"kernel_fit": "residuals"},
-    "Titsias": {"covariance": "titsias"},
+# Each with whether means that disagree add to the variance.
+COVARIANCES: dict[str, tuple[Covariance, bool]] = {
+    "S = 0": (Covariance("zero"), True),
+    "W₂², β = 1": (Covariance(weight=1.0), True),
+    "W₂², β_match": (Covariance(), True),
+    "W₂², β_match, no disagreement": (Covariance(), False),
+    "W₂², β_match, kernel on residuals": (Covariance(kernel_fit="residuals"), True),
+    "Titsias": (Covariance("titsias"), True),
 }
 NUM_STANDARD: dict[UCIName, int] = {"boston": 5, "concrete": 5, "power": 3}
 WITHIN: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "power")
 MAX_GAPS = 5
+TEMPERINGS: tuple[Literal["auto"] | None, ...] = (None, "auto")
 
 
 def main() -> None:
@@ -72,38 +77,40 @@ def measure(x: Array, y: Array, split: Split) -> Iterator[dict[str, Any]]:
     """Every variant on one split."""
     train, test = split.train.numpy(), split.test.numpy()
     base = GWIRegressor(random_state=0).fit(x[train], y[train])
-    learned = base._learned
-    assert learned is not None
-    for label, options in COVARIANCES.items():
-        for tempering in (None, "auto"):
-            model, _ = assemble(learned, tempering=tempering, tails="normal", **options)
-            mean, std = model.law(x[test])
+    fit = base._fit
+    assert fit is not None
+    for label, (covariance, disagreement) in COVARIANCES.items():
+        for tempering in TEMPERINGS:
+            task = RegressionTask(Gaussian(tails="normal"), tempering, disagreement)
+            mean, std = finished(base, task, covariance).law(x[test])
             yield scores(label, tempering, y[test], mean[0], std[0])
-    for tempering in (None, "auto"):
-        law = without_covariance(learned, x[test], tempered=tempering is not None, tails=False)
+    for tempering in TEMPERINGS:
+        law = without_covariance(fit, x[test], tempered=tempering is not None, tails=False)
         yield scores("none", tempering, y[test], law.mean[0], law.std[0])
     mean, std = base.model_.law(x[test])
     yield scores("the default", "auto", y[test], mean[0], std[0], float(base.model_.degrees_of_freedom[0]))
 
 
-def without_covariance(
-    learned: Learned, x: Array, *, noise: NoiseName = "auto", tempered: bool = True, tails: bool = True
-) -> Law:
+def finished(model: GWIRegressor, task: RegressionTask, covariance: Covariance | None = None) -> RegressionModel:
+    """The means of a fit with other noise and tempering, or another covariance, around them."""
+    fit = model._fit
+    assert fit is not None
+    options = replace(model._options(), covariance=covariance or Covariance())
+    return finish(fit.data, task, fit.prior, fit.stacked, options, fit.embedding).model
+
+
+def without_covariance(fit: Fit, x: Array, *, noise: NoiseKind = "auto", tempered: bool = True, tails: bool = True) -> Law:
     """The predictive law when r is zero everywhere and the noise is fitted to that."""
-    residuals = learned.y_judge - learned.judged
-    features = noise_features(learned.task.x_judge, learned.judged)
-    nothing = torch.zeros_like(residuals[0])
-    fit = choose_noise(residuals[0], nothing, features, learned.judge_weight, noise)
-    fitted = fit.noise
-    z_scores = (residuals[0] / fit.unseen.sqrt()).numpy()
-    shape = choose_tails(
-        z_scores, learned.judge_weight.numpy(), factor=None if tempered else 1.0, degrees=DEGREES if tails else ()
-    )
-    scales = learned.task.scales
+    held_out, stacked, scales = fit.data.held_out, fit.stacked, fit.data.scales
+    residuals = held_out.y[0] - stacked.held_out[0]
+    features = noise_features(held_out.x, stacked.held_out)
+    found = choose_noise(residuals, torch.zeros_like(residuals), features, held_out.weight, noise)
+    z_scores = (residuals / found.unseen.sqrt()).numpy()
+    shape = choose_tails(z_scores, held_out.weight.numpy(), factor=None if tempered else 1.0, degrees=DEGREES if tails else ())
     with torch.no_grad():
         rows = scales.rows(x, "cpu")
-        mean = torch.einsum("jk,kjn->jn", learned.mixing, torch.stack([member.mean(rows) for member in learned.members]))
-        std = (fitted(noise_features(rows, mean)) * shape.factor).sqrt()
+        mean = torch.einsum("jk,kjn->jn", stacked.weights, torch.stack([member.mean(rows) for member in stacked.members]))
+        std = (found.noise(noise_features(rows, mean)) * shape.factor).sqrt()
     mean_ = mean[:1].numpy() * scales.y_scale[0] + scales.y_centre[0]
     return Law(mean_, std[None].numpy() * scales.y_scale[0], shape.degrees_of_freedom)
 

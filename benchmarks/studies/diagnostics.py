@@ -29,7 +29,7 @@ from gwi._typing import Array
 from gwi.core import default_kernel
 from gwi.evaluation.checks import Severity
 from gwi.exceptions import GWIWarning
-from gwi.parts import Gaussian
+from gwi.parts import Covariance, Gaussian
 
 NAME = "diagnostics"
 FAULT = "fault"
@@ -66,7 +66,7 @@ def wave(num_rows: int, seed: int, frequency: float = 2.0, low: float = -3.0) ->
 
 def gp(**arguments: Any) -> GWIRegressor:
     """A GP mean with constant noise, which takes a fraction of a second."""
-    return GWIRegressor("svgp", random_state=0, **arguments, likelihood=Gaussian("constant"))
+    return GWIRegressor("svgp", random_state=0, **({"likelihood": Gaussian("constant")} | arguments))
 
 
 def fixed_kernel(lengthscale: float) -> Any:
@@ -136,24 +136,24 @@ FAULTS = (
         "8 inducing points at a short length-scale",
         "few-inducing-points",
         "severe",
-        lambda: on_fast_wave(num_inducing=8, kernel=fixed_kernel(0.1)),
+        lambda: on_fast_wave(covariance=Covariance(num_inducing=8), kernel=fixed_kernel(0.1)),
     ),
     Fault(
         "30 inducing points at a short length-scale",
         "few-inducing-points",
         "note",
-        lambda: on_fast_wave(num_inducing=30, kernel=fixed_kernel(0.1)),
+        lambda: on_fast_wave(covariance=Covariance(num_inducing=30), kernel=fixed_kernel(0.1)),
     ),
     Fault(
         "inducing points in one corner",
         "few-inducing-points",
         "severe",
-        lambda: on_wave(inducing_points=np.linspace(-3, -2, 10)[:, None], kernel=fixed_kernel(0.4)),
+        lambda: on_wave(covariance=Covariance(inducing_points=np.linspace(-3, -2, 10)[:, None]), kernel=fixed_kernel(0.4)),
     ),
     Fault("a length-scale of 1/1000", "length-scales-at-bounds", "severe", lambda: on_wave(kernel=fixed_kernel(1e-3))),
     Fault("a length-scale kept below 0.05", "length-scales-at-bounds", "warning", lambda: on_wave(kernel=bounded(0.01, 0.05))),
     Fault("a length-scale of 10,000", "length-scales-at-bounds", "warning", lambda: on_wave(kernel=fixed_kernel(1e4))),
-    Fault("β = 1", "variance-collapsed", "severe", lambda: on_wave(divergence_weight=1.0)),
+    Fault("β = 1", "variance-collapsed", "severe", lambda: on_wave(covariance=Covariance(weight=1.0))),
     Fault("S = 0", "variance-collapsed", "severe", lambda: on_wave(covariance="zero")),
     Fault("α_T set to 0.05", "tempering-far-from-one", "severe", lambda: on_wave(tempering=0.05)),
     Fault("α_T set to 6", "miscalibrated", "severe", lambda: on_wave(tempering=6.0)),

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.tables.common.records import write
 from gwi import GWIRegressor
-from gwi.fitting.stacking import estimated_seconds, plan
+from gwi.fitting.plan import estimated_seconds, planned, regression_members
 
 
 def main() -> None:
@@ -35,7 +35,8 @@ def measure(sizes: list[int]) -> Iterator[dict[str, Any]]:
             x = rng.standard_normal((num_rows, num_features))
             y = np.sin(x[:, 0]) + x[:, 1] * x[:, 2] + 0.3 * rng.standard_normal(num_rows) * (1 + 0.5 * np.abs(x[:, 3]))
             for max_time in (None, 10.0):
-                means = plan(num_rows, num_features, max_time).means
+                members = regression_members(num_rows, num_features)
+                means, _ = planned(members, num_rows, num_features, max_time)
                 start = time.process_time()
                 GWIRegressor(max_time=max_time, random_state=0).fit(x, y)
                 yield {

@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from gwi.fitting.stream_rows import stream_task
 
 import gwi
 from benchmarks.studies.speed import COLUMNS, record
@@ -36,10 +35,10 @@ from benchmarks.tables.common.machine import peak_megabytes
 from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
-from gwi.fitting import stream_rows as stream_tasks
+from gwi.fitting import stream_data as streams
+from gwi.parts import Covariance
 from gwi.streaming.process_group import joined
 from gwi.tables.parquet import parquet_source
-from gwi.parts import Covariance
 
 NUM_COLUMNS, NUM_INDUCING, GROUP, FILES = 10, 200, 1 << 17, 4
 SET = "generated"
@@ -104,10 +103,10 @@ def frozen_network(path: Path, sizes: Sizes) -> None:
 
 def estimator(network: Path | None) -> GWIRegressor:
     if network is None:
-        return GWIRegressor("network", random_state=0, covariance=Covariance(num_inducing=NUM_INDUCING))
+        return GWIRegressor("network", covariance=Covariance(num_inducing=NUM_INDUCING), random_state=0)
     module = mlp(NUM_COLUMNS, hidden=(64, 64), activation=torch.nn.SiLU)
     module.load_state_dict(torch.load(network, weights_only=True))
-    return GWIRegressor(module, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=NUM_INDUCING))
+    return GWIRegressor(module, freeze_mean=True, covariance=Covariance(num_inducing=NUM_INDUCING), random_state=0)
 
 
 def validation() -> tuple[Any, Any]:
@@ -115,7 +114,7 @@ def validation() -> tuple[Any, Any]:
 
 
 def fit(folder: Path, network: Path | None, output: Path) -> dict[str, float]:
-    stream_tasks.FEW_NUMBERS = 0
+    streams.FEW_NUMBERS = 0
     model = estimator(network).fit(folder, "y", validation=validation() if network is not None else None)
     model.save(output)
     return {"rows": float(model.summary_.num_rows)}
@@ -130,14 +129,12 @@ def sums(folder: Path) -> dict[str, float]:
     """One pass for the sketch and one for the sums, on all processes: what grows with the rows, and nothing else."""
     with joined() as group:
         start = time.perf_counter()
-        found = stream_task(parquet_source(folder, "y"), torch.Generator().manual_seed(0))
+        data = streams.stream_data(parquet_source(folder, "y"), torch.Generator().manual_seed(0))
         sketched = time.perf_counter()
-        stream = found.task.stream
-        assert stream is not None
-        stream.sums(default_kernel(NUM_COLUMNS).requires_grad_(False), found.task.x[:NUM_INDUCING])
+        data.gram(default_kernel(NUM_COLUMNS).requires_grad_(False), data.x[:NUM_INDUCING])
         ended = time.perf_counter()
         processor = sum(group.gathered(time.process_time))
-        found_by_all = {"rows": float(stream.num_rows), "sketch_seconds": sketched - start, "sums_seconds": ended - sketched}
+        found_by_all = {"rows": float(data.num_rows), "sketch_seconds": sketched - start, "sums_seconds": ended - sketched}
         return found_by_all | {"all_processor_seconds": processor} if group.is_first else {}
 
 
@@ -194,9 +191,9 @@ def agreement(sizes: Sizes, folder: Path, network: Path) -> Iterator[dict[str, A
     data = generate(folder / "compared", sizes.compared)
     rows = pq.read_table(data)
     x = np.column_stack([rows.column(f"x{i}").to_numpy() for i in range(NUM_COLUMNS)])
-    kept, stream_tasks.FEW_NUMBERS = stream_tasks.FEW_NUMBERS, 0
+    kept, streams.FEW_NUMBERS = streams.FEW_NUMBERS, 0
     streamed = estimator(network).fit(parquet_source(data, "y"), validation=validation())
-    stream_tasks.FEW_NUMBERS = kept
+    streams.FEW_NUMBERS = kept
     plain = estimator(network).fit(x, rows.column("y").to_numpy(), validation=validation())
     x_new, _ = drawn(np.random.default_rng(3), 5000)
     parts = [model.model_.parts(x_new) for model in (streamed, plain)]

@@ -243,19 +243,28 @@ def test_ours_are_called_by_the_classifiers_interface(problem, monkeypatch):
         assert fitted.score(problem.data.validation_x).shape == (len(problem.data.validation_x),)
         assert fitted.uses_shared == (name in ("gwi", "gwi, corrected", "gwi, pixels"))
     given = [dict(made.options) for made in FakeClassifier.made]
-    assert all(isinstance(options.pop("mean"), networks.SmallCNN) for options in given)
-    assert given == [
-        {"random_state": 0, "freeze_mean": True, "correct_mean": False, "kernel": "features", "layer": "auto"},
-        {"random_state": 0, "freeze_mean": True, "correct_mean": True, "kernel": "features", "layer": "auto"},
-        {"random_state": 0, "freeze_mean": True, "correct_mean": False, "kernel": "rbf", "layer": "auto"},
-        {"random_state": 0, "likelihood": "softmax", "max_epochs": 1},
-        {"random_state": 0, "preset": "paper", "num_inducing": 11, "max_epochs": 1},
+    means = [options.pop("mean") for options in given]
+    modules = [mean.mean if isinstance(mean, gwi.Paper) else mean.module for mean in means]
+    assert all(isinstance(module, networks.SmallCNN) for module in modules)
+    assert [type(mean) for mean in means] == [gwi.Frozen, gwi.Frozen, gwi.Frozen, gwi.Joint, gwi.Paper]
+    assert [mean.correct for mean in means[:3]] == [False, True, False]
+    assert [mean.max_epochs for mean in means[3:]] == [1, 1]
+    chosen = [
+        {key: value.get_params() if hasattr(value, "get_params") else value for key, value in options.items()}
+        for options in given
+    ]
+    assert chosen == [
+        {"random_state": 0, "kernel": {"layer": "auto"}},
+        {"random_state": 0, "kernel": {"layer": "auto"}},
+        {"random_state": 0, "kernel": "rbf"},
+        {"random_state": 0, "likelihood": "softmax"},
+        {"random_state": 0, "covariance": gwi.Covariance(num_inducing=11).get_params()},
     ]
     # What trains a network has the images that all networks are trained on; what does not has them as they are.
     trained = [isinstance(made.data[0], DataLoader) for made in FakeClassifier.made]
     assert trained == [False, False, False, True, True]
     assert [made.data[0].sampler.batch_size for made in FakeClassifier.made[3:]] == [128, 1000]
-    assert FakeClassifier.made[0].options["mean"] is not problem.shared.network
+    assert modules[0] is not problem.shared.network
     plain, both = (methods.METHODS[name](problem) for name in ("gwi", "gwi, with energy"))
     assert both.score_name == "ood_score with energy"
     assert (both.score(problem.data.validation_x) == 2 * plain.score(problem.data.validation_x)).all()

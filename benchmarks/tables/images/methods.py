@@ -7,7 +7,7 @@ from benchmarks.tables.images.interface import Method
 
 METHODS: dict[str, Method] = {
     "gwi": ours.post_hoc("features"),
-    "gwi, corrected": ours.post_hoc("features", correct_mean=True),
+    "gwi, corrected": ours.post_hoc("features", correct=True),
     "gwi, mirrored": ours.post_hoc("features", mirrored=True),
     "gwi, with energy": ours.post_hoc("features", energy=True),
     "gwi, ensemble": ours.ensemble,

@@ -28,7 +28,7 @@ def post_hoc(
     kernel: Literal["features", "rbf"],
     *,
     layer: str = "auto",
-    correct_mean: bool = False,
+    correct: bool = False,
     mirrored: bool = False,
     energy: bool = False,
 ) -> Method:
@@ -44,7 +44,8 @@ def post_hoc(
         network: nn.Module = copy.deepcopy(problem.shared.network)
         if mirrored:
             network = gwi.core.AveragedViews(network, [mirror])
-        model = classifier(problem, mean=network, freeze_mean=True, correct_mean=correct_mean, kernel=kernel, layer=layer)
+        part = gwi.Features(layer) if kernel == "features" else kernel
+        model = classifier(problem, mean=gwi.Frozen(network, correct=correct), kernel=part)
         return fitted(model, {"kernel": kernel, "layer": layer, "mirrored": mirrored}, energy=energy)
 
     return fit
@@ -61,7 +62,7 @@ def naive(problem: Problem) -> Fitted:
     with torch.no_grad():
         distance = float(torch.nn.functional.pdist(features(sample)).median())
     kernel = gwi.core.FeatureKernel(gwi.core.default_kernel(NUM_NAIVE, lengthscale=distance, ard=False), features)
-    model = classifier(problem, mean=network, freeze_mean=True, kernel=kernel)
+    model = classifier(problem, mean=gwi.Frozen(network), kernel=kernel)
     return fitted(model, {"kernel": "dense, centred, 32 directions"})
 
 
@@ -73,7 +74,7 @@ def ensemble(problem: Problem) -> Fitted:
     others = other_members(problem)
     start = time.perf_counter()
     networks = [copy.deepcopy(problem.shared.network), *(other.network for other in others)]
-    model = classifier(problem, mean=gwi.core.AveragedNetworks(networks), freeze_mean=True)
+    model = classifier(problem, mean=gwi.Frozen(gwi.core.AveragedNetworks(networks)))
     seconds = time.perf_counter() - start + sum(other.seconds for other in others)
     return replace(fitted(model, {"networks": len(networks)}), seconds=seconds)
 
@@ -86,7 +87,7 @@ def joint(problem: Problem) -> Fitted:
     """
     network, recipe = build(problem.recipe.architecture, seed=1000 * problem.seed), problem.recipe
     epochs = recipe.num_epochs
-    model = classifier(problem, recipe.batch_size, mean=network, likelihood="softmax", max_epochs=epochs)
+    model = classifier(problem, recipe.batch_size, mean=gwi.Joint(network, max_epochs=epochs), likelihood="softmax")
     return fitted(model, {"epochs": epochs}, uses_shared=False)
 
 
@@ -98,7 +99,8 @@ def paper(problem: Problem) -> Fitted:
     """
     network, num_images = build(problem.recipe.architecture, seed=1000 * problem.seed), len(problem.data.train_x)
     epochs, num_inducing = paper_epochs(problem), math.isqrt(num_images)
-    model = classifier(problem, PAPER_BATCH, mean=network, preset="paper", num_inducing=num_inducing, max_epochs=epochs)
+    mean, covariance = gwi.Paper(network, max_epochs=epochs), gwi.Covariance(num_inducing=num_inducing)
+    model = classifier(problem, PAPER_BATCH, mean=mean, covariance=covariance)
     steps = epochs * math.ceil(num_images / PAPER_BATCH)
     return fitted(model, {"epochs": epochs, "steps": steps, "inducing": num_inducing}, uses_shared=False)
 

@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 import torch
 
-from benchmarks.studies.ablation import without_covariance
+from benchmarks.studies.ablation import finished, without_covariance
 from benchmarks.tables.uci import networks, peers
 from benchmarks.tables.uci.interface import Budget, Fitted, Method
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.evaluation.regression import Law
-from gwi.fitting.regression import assemble
+from gwi.fitting.regression import RegressionTask
 from gwi.models.regression import RegressionModel
-from gwi.parts import Paper
+from gwi.parts import Covariance, Gaussian, Paper
 
 
 def law_of(model: RegressionModel, x: Array) -> Law:
@@ -47,8 +47,6 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
     """The default, and its ablations, which share its means: each is charged with the time of the means."""
     start = time.perf_counter()
     model = GWIRegressor(random_state=seed, max_time=budget.seconds).fit(x, y)
-    learned = model._learned
-    assert learned is not None
     summary = model.summary_
     settings: dict[str, Any] = {
         "means": {member.name: member.weights[0] for member in summary.members},
@@ -63,14 +61,14 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
         "gwi": Fitted(lambda new: law_of(model.model_, new), settings, budget.spent(), time.perf_counter() - start),
     }
     shared_cpu, shared = found["gwi"].cpu_seconds, found["gwi"].seconds
-    whole: dict[str, dict[str, Any]] = {
-        "gwi, Titsias": {"covariance": "titsias"},
-        "gwi, normal tails": {"tails": "normal"},
-        "gwi, no disagreement": {"disagreement": False},
+    whole: dict[str, tuple[RegressionTask, Covariance, dict[str, Any]]] = {
+        "gwi, Titsias": (RegressionTask(), Covariance("titsias"), {"covariance": "titsias"}),
+        "gwi, normal tails": (RegressionTask(Gaussian(tails="normal")), Covariance(), {"tails": "normal"}),
+        "gwi, no disagreement": (RegressionTask(disagreement=False), Covariance(), {"disagreement": False}),
     }
-    for name, options in whole.items():
+    for name, (task, covariance, options) in whole.items():
         clock, start = Budget(budget.seconds), time.perf_counter()
-        other, _ = assemble(learned, **options)
+        other = finished(model, task, covariance)
         found[name] = Fitted(
             partial(law_of, other),
             settings | options | {"degrees_of_freedom": float(other.degrees_of_freedom[0])},
@@ -78,9 +76,11 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
             shared + time.perf_counter() - start,
         )
     kinds: dict[str, Literal["auto", "constant"]] = {"gwi, no r": "auto", "gwi, constant variance": "constant"}
+    fit = model._fit
+    assert fit is not None
     for name, kind in kinds.items():
         found[name] = Fitted(
-            partial(without_covariance, learned, noise=kind),
+            partial(without_covariance, fit, noise=kind),
             settings | {"covariance": "none", "noise": kind},
             shared_cpu,
             shared,
