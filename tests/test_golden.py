@@ -11,8 +11,11 @@ A change that is meant is recorded again: `python -m tests.golden record`.
 
 import pytest
 
-from golden import cases, commands, stored
+from golden import commands, stored
+from golden.answers import outcome
+from golden.classifier_cases import CLASSIFIERS
 from golden.content import MODELS, RECORD, differences, is_same_machine, loose_differences, read
+from golden.regressor_cases import REGRESSORS
 
 pytestmark = pytest.mark.unchecked
 
@@ -29,14 +32,14 @@ def check(found, group, name, ignored=NOT_COMPARED_LOOSELY):
     assert not said, "\n".join(said)
 
 
-@pytest.mark.parametrize("name", cases.REGRESSORS)
+@pytest.mark.parametrize("name", REGRESSORS)
 def test_a_regressor_gives_what_is_recorded(name):
-    check(cases.outcome(cases.REGRESSORS[name]), "regressors", name)
+    check(outcome(REGRESSORS[name]), "regressors", name)
 
 
-@pytest.mark.parametrize("name", cases.CLASSIFIERS)
+@pytest.mark.parametrize("name", CLASSIFIERS)
 def test_a_classifier_gives_what_is_recorded(name):
-    check(cases.outcome(cases.CLASSIFIERS[name]), "classifiers", name)
+    check(outcome(CLASSIFIERS[name]), "classifiers", name)
 
 
 @pytest.mark.parametrize("name", commands.SESSIONS)
@@ -69,8 +72,8 @@ def test_an_odd_file_gets_the_sentence_that_is_recorded(name, base_model):
 
 def test_every_recorded_case_is_run():
     known = {
-        "regressors": cases.REGRESSORS,
-        "classifiers": cases.CLASSIFIERS,
+        "regressors": REGRESSORS,
+        "classifiers": CLASSIFIERS,
         "models": stored.NAMES,
         "commands": commands.SESSIONS,
         "odd_files": commands.CASES,

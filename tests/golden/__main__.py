@@ -11,16 +11,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import cases, commands, stored
+from . import commands, stored
+from .answers import outcome
+from .classifier_cases import CLASSIFIERS
 from .content import GROUPS, MODELS, RECORD, Outcome, differences, read, write, write_environment
+from .regressor_cases import REGRESSORS
 
 
 def regressors() -> dict[str, Outcome]:
-    return {name: cases.outcome(case) for name, case in cases.REGRESSORS.items()}
+    return {name: outcome(case) for name, case in REGRESSORS.items()}
 
 
 def classifiers() -> dict[str, Outcome]:
-    return {name: cases.outcome(case) for name, case in cases.CLASSIFIERS.items()}
+    return {name: outcome(case) for name, case in CLASSIFIERS.items()}
 
 
 def sessions() -> dict[str, Outcome]:

@@ -19,20 +19,24 @@ import gwi
 from gwi import GWIClassifier, GWIRegressor
 from gwi.parts import Covariance
 
-from . import cases, commands
+from . import commands
+from .answers import Fitted, predictions
+from .classifier_cases import frozen_images
 from .content import Outcome, repeatable
+from .data import SmallCNN, boosting, extra_trees, new_classes, new_numbers, numbers, three_classes
+from .regressor_cases import judged_by_others
 
 TABLE_MODEL = "table"
 
 
 def _stack() -> GWIRegressor | GWIClassifier:
     # Judged by other rows there are two networks; by folds there would be ten, and a large file.
-    return cases.judged_by_others(["svgp", "network", cases.boosting(), cases.extra_trees()]).model
+    return judged_by_others(["svgp", "network", boosting(), extra_trees()]).model
 
 
-def _features() -> cases.Fitted:
+def _features() -> Fitted:
     # In float64: another processor evaluates a network in float32 to seven digits only.
-    return cases.frozen_images(torch.float64)
+    return frozen_images(torch.float64)
 
 
 def _class_stack() -> GWIClassifier:
@@ -43,18 +47,18 @@ def _class_stack() -> GWIClassifier:
         ExtraTreesClassifier(4, max_leaf_nodes=12),
         LogisticRegression(),
     ]
-    return GWIClassifier(means, random_state=0, covariance=Covariance(num_inducing=15)).fit(*cases.three_classes(60))
+    return GWIClassifier(means, random_state=0, covariance=Covariance(num_inducing=15)).fit(*three_classes(60))
 
 
 MODELS: dict[str, tuple[Callable[[], GWIRegressor | GWIClassifier], Callable[[], Any], list[type[nn.Module]]]] = {
-    "regressor-stack": (_stack, lambda: cases.new_numbers()[0], []),
+    "regressor-stack": (_stack, lambda: new_numbers()[0], []),
     "regressor-svgp": (
-        lambda: GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(*cases.numbers(60)),
-        lambda: cases.new_numbers()[0],
+        lambda: GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(*numbers(60)),
+        lambda: new_numbers()[0],
         [],
     ),
-    "classifier-features": (lambda: _features().model, lambda: _features().x, [cases.SmallCNN]),
-    "classifier-stack": (_class_stack, lambda: cases.new_classes()[0], []),
+    "classifier-features": (lambda: _features().model, lambda: _features().x, [SmallCNN]),
+    "classifier-stack": (_class_stack, lambda: new_classes()[0], []),
 }
 NAMES = (*MODELS, TABLE_MODEL)
 
@@ -68,7 +72,7 @@ def write(folder: Path) -> dict[str, Outcome]:
             warnings.simplefilter("ignore")
             model, x = fit(), rows()
             model.save(folder / f"{name}.gwi")
-            found[name] = _without_draws(cases.predictions(model, x))
+            found[name] = _without_draws(predictions(model, x))
             found[name].add("input", np.asarray(x, dtype=np.float64))
     with repeatable(), tempfile.TemporaryDirectory() as place:
         shell = commands.Shell(Path(place))
@@ -101,7 +105,7 @@ def predicted(folder: Path, name: str, recorded: Outcome) -> Outcome:
         x = recorded.numbers["input"]
         modules = [module().double().eval() for module in MODELS[name][2]]
         model = gwi.load(folder / f"{name}.gwi", module=modules)
-        found = _without_draws(cases.predictions(model, x))
+        found = _without_draws(predictions(model, x))
     found.add("input", x)
     return found
 
