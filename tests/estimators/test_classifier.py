@@ -16,8 +16,8 @@ from class_data import NAMES, split_classes, three_classes
 from gwi import GWIClassifier
 from gwi.core import mlp
 from gwi.exceptions import UnsavableError
-from gwi.fitting import logits
-from gwi.parts import Covariance, RobustMax
+from gwi.fitting import classification
+from gwi.parts import Covariance, Joint, Paper, RobustMax
 
 pytestmark = pytest.mark.unchecked
 
@@ -116,17 +116,18 @@ def test_targets_of_a_kernel_mean_are_chosen_by_the_mean_that_is_kept(monkeypatc
     x = rng.normal(size=(240, 3))
     y = (rng.random(240) < 0.1).astype(int)
     kept, tried = [], []
-    own, scale = logits.kernel_logits, logits.best_scale
-    monkeypatch.setattr(logits, "best_scale", lambda judged, *others: tried.append(judged) or scale(judged, *others))
+    task, scale = classification.ClassificationTask, classification.best_scale
+    own = task._kernel_logits
+    monkeypatch.setattr(classification, "best_scale", lambda logits, *others: tried.append(logits) or scale(logits, *others))
 
-    def spy(prior, z, task, y_judge, weight):
+    def spy(self, data, prior, basis):
         tried.clear()
-        found = own(prior, z, task, y_judge, weight)
+        found, rows = own(self, data, prior, basis), (data.held_out.y, data.held_out.weight)
         # What is tried alone and with the shares of classes, for two kinds of target.
-        kept.append((scale(found.judged, y_judge, weight)[1], [scale(part, y_judge, weight)[1] for part in tried[1::2]]))
+        kept.append((scale(found.held_out, *rows)[1], [scale(part, *rows)[1] for part in tried[1::2]]))
         return found
 
-    monkeypatch.setattr(logits, "kernel_logits", spy)
+    monkeypatch.setattr(task, "_kernel_logits", spy)
     GWIClassifier("svgp", random_state=0).fit(x, y)
     ((nll, others),) = kept
     assert len(others) == 2
@@ -204,12 +205,13 @@ def test_what_cannot_be_stored_says_so(data, tmp_path):
         ({"likelihood": "probit"}, "likelihood is"),
         ({"tempering": "all"}, "tempering is"),
         ({"tempering": -1.0}, "at least zero"),
-        ({"mean": mlp(2, 5), "max_epochs": 1}, "5 outputs a row; there are 3 classes"),
+        ({"mean": Joint(mlp(2, 5), max_epochs=1)}, "5 outputs a row; there are 3 classes"),
         ({"mean": [mlp(2, 1), "linear"]}, "1 outputs a row; there are 3 classes"),
-        ({"mean": mlp(2, 5), "preset": "paper"}, "5 outputs a row"),
+        ({"mean": Paper(mlp(2, 5))}, "5 outputs a row"),
         ({"kernel": "features"}, "needs a network"),
         ({"mean": []}, "empty list"),
-        ({"preset": "paper"}, "torch module"),
+        ({"mean": "paper"}, "torch module"),
+        ({"mean": Paper()}, "torch module"),
         ({"mean": lambda rows: rows}, "may have seen"),
         ({"mean": mlp(2, 3), "freeze_mean": True}, "may have seen"),
     ],
@@ -257,7 +259,7 @@ def test_many_columns_and_few_rows_do_not_make_a_kernel_mean_look_better_than_it
         x, noise = rng.normal(size=(1060, 20)), rng.normal(size=1060)
         y = x[:, 0] + noise > 0
         model = GWIClassifier("svgp", random_state=0).fit(x[:60], y[:60])
-        claimed.append(model.summary_.unseen_nll[1])
+        claimed.append(model.summary_.held_out_nll[1])
         true.append(model.nll(x[60:], y[60:]))
     # A coin has 0.69; with a prior that had seen the judging rows the claim was 0.41 and the truth 0.74.
     assert np.mean(true) < 0.69

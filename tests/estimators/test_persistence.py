@@ -20,7 +20,7 @@ from gwi import GWIRegressor, load
 from gwi.core import mlp
 from gwi.estimators.persistence import from_content
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.parts import Gaussian
+from gwi.parts import Covariance, Gaussian
 from gwi.storage.container import from_bytes, to_bytes
 
 pytestmark = pytest.mark.unchecked
@@ -45,8 +45,8 @@ class Wave(torch.nn.Module):
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     """Files of networks that have learned little are no different."""
-    monkeypatch.setattr("gwi.fitting.stacking.FEWEST_EPOCHS", 2)
-    monkeypatch.setattr("gwi.fitting.stacking.MOST_EPOCHS", 2)
+    monkeypatch.setattr("gwi.fitting.regression.FEWEST_EPOCHS", 2)
+    monkeypatch.setattr("gwi.fitting.regression.MOST_EPOCHS", 2)
 
 
 def seeded(seed=0):
@@ -94,7 +94,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_survive(tmp_path, name):
-    model = fitted(kernel=KERNELS[name], num_inducing=20)
+    model = fitted(kernel=KERNELS[name], covariance=Covariance(num_inducing=20))
     assert_equal_bits(model, load(model.save(tmp_path / "model.gwi")))
 
 
@@ -128,7 +128,7 @@ def test_another_process_predicts_the_same_bits(tmp_path):
 def test_a_network_of_the_users_own_is_needed_again(tmp_path):
     torch.manual_seed(0)
     network = Wave()
-    model = fitted(network, num_inducing=10)
+    model = fitted(network, covariance=Covariance(num_inducing=10))
     path = model.save(tmp_path / "model.gwi")
     with pytest.raises(ModelFileError, match=r"module="):
         load(path)
@@ -158,7 +158,7 @@ def test_no_target_is_in_the_file_and_the_summary_says_when_all_rows_are(tmp_pat
     assert not np.isin(Y, numbers).any()
     assert not np.isin(standardised, numbers).any()
     assert "holds all inputs" in str(model.summary_)
-    assert "holds all inputs" not in str(fitted(num_inducing=10).summary_)
+    assert "holds all inputs" not in str(fitted(covariance=Covariance(num_inducing=10)).summary_)
 
 
 def test_a_loaded_model_says_why_it_cannot_be_updated(tmp_path):
@@ -177,7 +177,7 @@ def test_loading_leaves_the_global_generator_alone(tmp_path):
 
 
 def test_files_that_are_no_models_are_refused_with_one_sentence(tmp_path):
-    model = fitted(num_inducing=5)
+    model = fitted(covariance=Covariance(num_inducing=5))
     data = model.save(tmp_path / "model.gwi").read_bytes()
     for wrong in (b"", b"12345", b"PK" * 100, data[:-1], data[:50], data + b"\0", b"\xff" * 100):
         with pytest.raises(ModelFileError, match="save"):
@@ -193,7 +193,7 @@ def test_files_that_are_no_models_are_refused_with_one_sentence(tmp_path):
 
 
 def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
-    model = fitted(num_inducing=5)
+    model = fitted(covariance=Covariance(num_inducing=5))
     path = model.save(tmp_path / "model.gwi")
     before = path.read_bytes()
 
@@ -233,7 +233,10 @@ def mutated(data, rng):
 
 
 def test_ten_thousand_mutated_files_are_all_refused(tmp_path):
-    model = fitted(["svgp", HistGradientBoostingRegressor(max_iter=3), mlp(2, hidden=(4,), generator=seeded())], num_inducing=8)
+    model = fitted(
+        ["svgp", HistGradientBoostingRegressor(max_iter=3), mlp(2, hidden=(4,), generator=seeded())],
+        covariance=Covariance(num_inducing=8),
+    )
     data = model.save(tmp_path / "model.gwi").read_bytes()
     rng = np.random.default_rng(1)
     header = 8 + struct.unpack("<Q", data[:8])[0]
@@ -260,7 +263,10 @@ def nodes_of(value):
 
 
 def test_forged_files_with_a_right_checksum_are_refused_or_predict(tmp_path):
-    model = fitted(["svgp", HistGradientBoostingRegressor(max_iter=3), mlp(2, hidden=(4,), generator=seeded())], num_inducing=8)
+    model = fitted(
+        ["svgp", HistGradientBoostingRegressor(max_iter=3), mlp(2, hidden=(4,), generator=seeded())],
+        covariance=Covariance(num_inducing=8),
+    )
     document, tensors = from_bytes(model.save(tmp_path / "model.gwi").read_bytes())
     rng = np.random.default_rng(2)
     values = [None, -1, 0, 1, 10**12, 1e308, "", "mean", "rbf", "weighted", [], {}, [1, 2], True, *tensors]

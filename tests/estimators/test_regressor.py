@@ -71,10 +71,10 @@ def test_conformal_intervals_cover_where_tails_are_heavy_and_say_when_rows_are_t
         lower, upper = model.predict_interval(x[200:], coverage).T
         assert ((lower <= y[200:]) & (y[200:] <= upper)).mean() == pytest.approx(coverage, abs=0.06)
     # A normal distribution with the same variance is too wide in the middle.
-    gaussian = model.set_params(conformal=False).predict_interval(x[200:], 0.5)
+    gaussian = model.set_params(likelihood__conformal=False).predict_interval(x[200:], 0.5)
     assert ((gaussian[:, 0] <= y[200:]) & (y[200:] <= gaussian[:, 1])).mean() > 0.6
     with pytest.raises(ValueError, match="needs at least 999 judged rows"):
-        model.set_params(conformal=True).predict_interval(x, 0.999)
+        model.set_params(likelihood__conformal=True).predict_interval(x, 0.999)
 
 
 def test_nll_is_in_the_units_of_the_target(fitted):
@@ -189,7 +189,7 @@ def test_any_mean_gets_intervals_that_cover(mean):
 def test_stacking_gives_the_better_mean_the_weight():
     model = GWIRegressor(["svgp", LinearRegression()], random_state=0).fit(*wave())
     gp, line = model.summary_.members
-    assert gp.unseen_rmse < line.unseen_rmse
+    assert gp.score < line.score
     assert gp.weights[0] > 0.9 > line.weights[0]
 
 
@@ -306,7 +306,8 @@ def test_odd_tables_get_a_right_answer():
         ({"mean": []}, "empty list"),
         ({"kernel": "nonsense"}, "kernel is"),
         ({"covariance": "nonsense"}, "covariance is"),
-        ({"noise": "nonsense"}, "noise is"),
+        ({"likelihood": "nonsense"}, "likelihood is"),
+        ({"likelihood": Gaussian("nonsense")}, "noise is"),
     ],
 )
 def test_unknown_choices_are_named(arguments, message):
@@ -318,4 +319,4 @@ def test_summary_reads_well(fitted):
     text = str(fitted.summary_)
     assert "120 rows, 120 inducing points" in text
     assert "svgp" in text
-    assert "unseen NLL" in text
+    assert "held-out NLL" in text

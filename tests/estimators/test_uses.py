@@ -1,4 +1,4 @@
-"""GWIRegressor in use: tensors and gradients, updates, progress, time limits, and the paper's preset."""
+"""GWIRegressor in use: tensors and gradients, updates, progress, time limits, and the paper's protocol."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
 from gwi import GWIRegressor, load
-from gwi.fitting.stacking import plan
+from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Paper
 from waves import wave
 
@@ -93,11 +93,11 @@ def test_update_takes_new_rows_into_noise_and_covariance(mean, num_inducing):
 def test_an_updated_kernel_mean_is_the_one_fitted_to_all_rows():
     x, y = wave(100)
     model = GWIRegressor("svgp-all", tempering=None, random_state=0).fit(x[:80], y[:80]).update(x[80:], y[80:])
-    scales, learned = model.model_.scales, model._learned
+    scales, prior = model.model_.scales, model._fit.prior.fit
     rows, targets = scales.rows(x, "cpu"), (y - scales.y_centre) / scales.y_scale
     with torch.no_grad():
-        k = learned.prior.kernel(rows).to_dense() + learned.prior.noise_variance * torch.eye(100)
-        wanted = learned.prior.kernel(rows).to_dense() @ torch.linalg.solve(k, torch.from_numpy(targets))
+        k = prior.kernel(rows).to_dense() + prior.noise_variance * torch.eye(100)
+        wanted = prior.kernel(rows).to_dense() @ torch.linalg.solve(k, torch.from_numpy(targets))
     np.testing.assert_allclose(model.predict(x), wanted.numpy() * scales.y_scale + scales.y_centre, rtol=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_update_after_validation_judges_new_rows_by_what_was_known_before():
     model = GWIRegressor(line, random_state=0).fit(x[:80], y[:80], validation=(x[80:120], y[80:120]))
     before = model.decompose(x[120:]).epistemic
     model.update(x[120:160], y[120:160]).update(x[160:], y[160:])
-    late = model._learned.late_variance[0].numpy() * model.model_.scales.y_scale**2
+    late = model._fit.data.held_out.late_variance[0].numpy() * model.model_.scales.y_scale**2
     np.testing.assert_allclose(late[:40], before[:40], rtol=1e-6)
     assert model.decompose(x[120:]).epistemic.mean() < before.mean()
     with pytest.raises(ValueError, match="1 target"):
@@ -127,20 +127,13 @@ def test_max_time_chooses_the_plan_beforehand_and_the_summary_says_so():
     x = rng.standard_normal((300, 2))
     y = x[:, 0] + 0.1 * rng.standard_normal(300)
     quick, again = (GWIRegressor(max_time=5, random_state=0).fit(x, y) for _ in range(2))
-    assert len(quick.summary_.members) < len(plan(300, 2, None).means)
+    assert len(quick.summary_.members) < len(regression_members(300, 2))
     assert "planned for 5 s" in str(quick.summary_)
     np.testing.assert_array_equal(quick.predict(x), again.predict(x))
 
 
-@pytest.mark.parametrize("num_rows", [100, 1000, 10_000, 1_000_000])
-def test_less_time_never_means_more_work(num_rows):
-    seconds = [plan(num_rows, 8, max_time).seconds for max_time in (0.0, 5.0, 20.0, 60.0, 600.0, None)]
-    assert seconds == sorted(seconds)
-    assert "svgp" in plan(num_rows, 8, 0.0).means
-
-
 @pytest.mark.parametrize("mean", ["network", "svgp"])
-def test_the_papers_preset_predicts_says_what_it_did_and_can_be_saved(mean, tmp_path):
+def test_the_papers_protocol_predicts_says_what_it_did_and_can_be_saved(mean, tmp_path):
     x, y = wave(150)
     model = GWIRegressor(Paper(mean, max_steps=60), random_state=0).fit(x, y)
     assert "validation NLL of each M" in str(model.summary_)
@@ -152,19 +145,19 @@ def test_the_papers_preset_predicts_says_what_it_did_and_can_be_saved(mean, tmp_
     assert (lower < upper).all()
     loaded = load(model.save(tmp_path / "model.gwi"))
     np.testing.assert_array_equal(loaded.predict(new, return_std=True), model.predict(new, return_std=True))
-    with pytest.raises(ValueError, match="preset"):
+    with pytest.raises(ValueError, match="paper's protocol"):
         model.update(x, y)
 
 
 @pytest.mark.parametrize(
     ("arguments", "fitting", "message"),
     [
-        ({"preset": "other"}, {}, "preset is"),
-        ({"preset": "paper", "mean": "svgp-all"}, {}, "preset is"),
-        ({"preset": "paper"}, {"validation": wave(20)}, "sets its own"),
-        ({"preset": "paper"}, {"sample_weight": np.arange(60.0) + 1}, "sample weights"),
+        ({"mean": Paper("other")}, {}, 'takes mean="network" or "svgp" in regression; got \'other\''),
+        ({"mean": Paper("svgp-all")}, {}, 'takes mean="network" or "svgp" in regression; got \'svgp-all\''),
+        ({"mean": "paper"}, {"validation": wave(20)}, "sets its own"),
+        ({"mean": Paper()}, {"sample_weight": np.arange(60.0) + 1}, "sample weights"),
     ],
 )
-def test_what_the_preset_does_not_take_is_named(arguments, fitting, message):
+def test_what_the_papers_protocol_does_not_take_is_named(arguments, fitting, message):
     with pytest.raises(ValueError, match=message):
         GWIRegressor(**arguments).fit(*wave(60), **fitting)

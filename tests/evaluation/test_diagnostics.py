@@ -19,6 +19,7 @@ from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.evaluation.checks import Check, Finding, collapsed_variance, found, graded, lengthscales, tempering, training_checks
 from gwi.evaluation.diagnostics import Diagnosis, _calibration
 from gwi.exceptions import GWIWarning
+from gwi.parts import Covariance, Gaussian
 
 pytestmark = pytest.mark.unchecked
 
@@ -164,7 +165,7 @@ def test_equal_rows_are_no_neighbours(generator):
 
 
 def test_the_residual_of_inducing_points_is_that_of_the_kernel():
-    model = gp(num_inducing=8, kernel=fixed_kernel(0.4), covariance="titsias").fit(*wave(150, 0))
+    model = gp(covariance=Covariance("titsias", num_inducing=8), kernel=fixed_kernel(0.4)).fit(*wave(150, 0))
     x = model.model_.scales.rows(wave(20, 1)[0], "cpu")
     kernel = model.posterior_.kernel
     with torch.no_grad():
@@ -175,7 +176,7 @@ def test_the_residual_of_inducing_points_is_that_of_the_kernel():
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        ({"divergence_weight": 1.0}, "variance-collapsed"),
+        ({"covariance": Covariance(weight=1.0)}, "variance-collapsed"),
         ({"kernel": fixed_kernel(1e-3)}, "length-scales-at-bounds"),
         ({"tempering": 20.0}, "tempering-far-from-one"),
     ],
@@ -231,7 +232,7 @@ def test_a_model_from_a_file_is_diagnosed_without_its_training_rows(tmp_path, he
     model, x, y = healthy
     # Every row is an inducing point, so that the file has them all.
     assert diagnose(load(model.save(tmp_path / "all.gwi")), x, y) == diagnose(model, x, y)
-    sparse = gp(num_inducing=20).fit(*wave(150, 0))
+    sparse = gp(covariance=Covariance(num_inducing=20)).fit(*wave(150, 0))
     loaded = diagnose(load(sparse.save(tmp_path / "sparse.gwi")), x, y)
     assert np.isnan(value_of(loaded, "duplicates"))
     assert loaded.severe == ()
@@ -239,10 +240,10 @@ def test_a_model_from_a_file_is_diagnosed_without_its_training_rows(tmp_path, he
 
 def test_conformal_intervals_are_those_that_are_judged(healthy):
     _, x, y = healthy
-    model = gp(conformal=True, tempering=6.0).fit(*wave(150, 0))
+    model = gp(likelihood=Gaussian("constant", conformal=True), tempering=6.0).fit(*wave(150, 0))
     assert abs(value_of(diagnose(model, x, y), "miscalibrated")) < 0.2
-    assert value_of(diagnose(model.set_params(conformal=False), x, y), "miscalibrated") > 0.4
-    few = gp(conformal=True).fit(*wave(12, 0))
+    assert value_of(diagnose(model.set_params(likelihood__conformal=False), x, y), "miscalibrated") > 0.4
+    few = gp(likelihood=Gaussian("constant", conformal=True)).fit(*wave(12, 0))
     assert abs(value_of(diagnose(few, x, y), "miscalibrated")) <= 0.5
 
 
