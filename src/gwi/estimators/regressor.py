@@ -198,7 +198,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         Tensors may have batch axes before the rows, and gradients with respect to them pass through.
         """
         if not isinstance(X, Tensor):
-            X = torch.from_numpy(self._rows(X))
+            X = torch.from_numpy(np.require(self._rows(X), requirements=["W"]))
         check_is_fitted(self, "model_")
         if X.requires_grad and not differentiable(self.posterior_):
             raise ValueError(

@@ -75,4 +75,5 @@ def embedded_rows(
 ) -> Iterator[Float[Tensor, "n E"]]:
     """The rows that Q knows, some at a time."""
     for start in range(0, len(X), chunk_size):
-        yield embedding(torch.as_tensor(np.ascontiguousarray(X[start : start + chunk_size])).to(device))
+        # A copy only of what torch cannot take: columns of a data frame may be read-only.
+        yield embedding(torch.as_tensor(np.require(X[start : start + chunk_size], requirements=["C", "W"])).to(device))
