@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from sklearn.base import BaseEstimator
+from torch import nn
 
 CovarianceKind = Literal["auto", "wasserstein", "titsias", "trained", "zero"]
 KernelFit = Literal["targets", "residuals"]
 NoiseKind = Literal["auto", "constant", "input-dependent"]
 TailsKind = Literal["auto", "normal"]
+PointsChoice = Literal["auto", "kmeans", "random", "greedy"]
 
 
 class Covariance(BaseEstimator):
@@ -52,6 +54,9 @@ class Covariance(BaseEstimator):
         require_choice("covariance", self.kind, CovarianceKind)
         require_choice("kernel_fit", self.kernel_fit, KernelFit)
         require_positive("weight", self.weight, ("auto",))
+        require_count("num_inducing", self.num_inducing, ("auto",))
+        if self.inducing_points is None or isinstance(self.inducing_points, str):
+            require_choice("inducing_points", self.inducing_points, PointsChoice)
 
 
 class Gaussian(BaseEstimator):
@@ -119,6 +124,17 @@ class Network(BaseEstimator):
         self.num_steps = num_steps
         self.per_fold = per_fold
 
+    def check(self) -> None:
+        """Refuse options that mean nothing."""
+        require_count("num_steps", self.num_steps, ("auto",))
+        require_count("per_fold", self.per_fold, ("auto",))
+        if isinstance(self.hidden, str) and self.hidden == "auto":
+            return
+        if not isinstance(self.hidden, list | tuple):
+            raise ValueError(f'hidden is "auto" or a list of widths, such as (64, 64); got {self.hidden!r}.')
+        for width in self.hidden:
+            require_count("each width in hidden", width)
+
 
 class Frozen(BaseEstimator):
     """A trained torch module as the mean, taken as it is; `fit` needs ``validation``, rows that it has not seen.
@@ -131,6 +147,10 @@ class Frozen(BaseEstimator):
     def __init__(self, module: Any, *, correct: bool = False):
         self.module = module
         self.correct = correct
+
+    def check(self) -> None:
+        """Refuse what is no network."""
+        require_module("Frozen", self.module)
 
 
 class Joint(BaseEstimator):
@@ -156,9 +176,14 @@ class Joint(BaseEstimator):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
 
+    def check(self) -> None:
+        """Refuse options that mean nothing."""
+        require_module("Joint", self.module)
+        require_training(self)
+
 
 class Paper(BaseEstimator):
-    """Mean and covariance by the paper's protocol; of the estimator's other options only the number of inducing points is used.
+    """Mean and covariance by the paper's protocol; of other options only the number of inducing points is used, for classes.
 
     Args:
         mean: ``"network"`` for GWI-net or ``"svgp"`` for GWI: SVGP in regression; a torch module for classes.
@@ -182,6 +207,11 @@ class Paper(BaseEstimator):
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+
+    def check(self) -> None:
+        """Refuse options that mean nothing."""
+        require_count("max_steps", self.max_steps, (None,))
+        require_training(self)
 
 
 class Features(BaseEstimator):
@@ -252,5 +282,36 @@ def require_positive(name: str, value: Any, others: Sequence[Any]) -> None:
         ValueError: naming what is taken.
     """
     if not (isinstance(value, Real) and 0 < float(value) < math.inf) and value not in others:
-        words = ", ".join(f'"{other}"' if other else "None" for other in others)
-        raise ValueError(f"{name} is {words} or a positive number; got {value!r}.")
+        raise ValueError(f"{name} is {_either(others)}a positive number; got {value!r}.")
+
+
+def require_count(name: str, value: Any, others: Sequence[Any] = ()) -> None:
+    """Refuse what is neither a whole number from one on nor one of the others.
+
+    Raises:
+        ValueError: naming what is taken.
+    """
+    if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= 1) and value not in others:
+        raise ValueError(f"{name} is {_either(others)}a whole number, at least one; got {value!r}.")
+
+
+def require_module(name: str, value: Any) -> None:
+    """Refuse what is no torch module.
+
+    Raises:
+        ValueError: naming what is taken.
+    """
+    if not isinstance(value, nn.Module):
+        raise ValueError(f"{name} takes a torch module; got {value!r}.")
+
+
+def require_training(part: Joint | Paper) -> None:
+    """Refuse epochs, batches and learning rates that mean nothing."""
+    require_count("max_epochs", part.max_epochs, (None,))
+    require_count("batch_size", part.batch_size, (None,))
+    require_positive("learning_rate", part.learning_rate, ("auto",))
+
+
+def _either(others: Sequence[Any]) -> str:
+    words = ", ".join(f'"{other}"' if other else "None" for other in others)
+    return f"{words} or " if words else ""

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,15 +89,22 @@ class GWIEstimator(BaseEstimator):
         """Refuse options that mean nothing before anything is fitted."""
         parts.covariance_part(self.covariance).check()
         self._likelihood().check()
+        for mean in self.mean if isinstance(self.mean, list | tuple) else [self.mean]:
+            if isinstance(mean, parts.Network | parts.Frozen | parts.Joint | parts.Paper):
+                mean.check()
+        if self.max_time is not None and not (isinstance(self.max_time, Real) and float(self.max_time) >= 0):
+            raise ValueError(f"max_time is None or a number of seconds, at least zero; got {self.max_time!r}.")
 
     def set_params(self, **params: Any) -> Self:
         """As scikit-learn's; a part that is named by a string is first made an object, so that options inside it can be set."""
-        inside = {name for name, nested, _ in (key.partition("__") for key in params) if nested}
+        nested = {key: value for key, value in params.items() if "__" in key}
+        super().set_params(**{key: value for key, value in params.items() if key not in nested})
+        inside = {key.partition("__")[0] for key in nested}
         if "covariance" in inside:
             self.covariance = parts.covariance_part(self.covariance)
         if "likelihood" in inside:
             self.likelihood = self._likelihood()
-        return super().set_params(**params)
+        return super().set_params(**nested)
 
     def fit(
         self,
