@@ -213,7 +213,7 @@ def collapsed_variance(variance: Float[Tensor, " J"], noise: Float[Tensor, " J"]
         value,
         graded(-value, warning=-0.5, severe=-0.1),
         f"The variance of f at training rows is worth {value:.2g} degrees of freedom, and a constant fitted to them has one.",
-        'Use divergence_weight="auto" or covariance="titsias", and a kernel whose outputscale is not close to zero.',
+        'Use Covariance(weight="auto") or covariance="titsias", and a kernel whose outputscale is not close to zero.',
     )
 
 

@@ -138,7 +138,8 @@ def _calibration(estimator: Any, X: Any, targets: Float[Array, "J N"]) -> Check:
         float(value),
         graded(abs(value), note=0.05, warning=0.1, severe=0.2) if chance < RARE else None,
         f"Intervals of {level:.0%} hold {level + value:.0%} of {num_rows} rows: too {'wide' if value > 0 else 'narrow'}.",
-        'Use tempering="auto" and tails="auto", or conformal=True; where rows differ from training rows, update(X, y) with some.',
+        'Use tempering="auto" and likelihood="gaussian", or Gaussian(conformal=True); where rows differ from training rows, '
+        "update(X, y) with some.",
     )
 
 
