@@ -151,8 +151,9 @@ def differences(found: Outcome, wanted: Outcome, tolerance: float = 0.0) -> list
             said.append(f"{name}: shape {a.shape} where {b.shape} is recorded")
         elif not same_bits(a, b):
             gap = np.where(np.isclose(a, b, rtol=0, atol=0, equal_nan=True), 0.0, np.abs(a - b))
-            if not (gap <= tolerance * (1 + np.abs(b))).all() or not tolerance:
-                relative = (gap / np.maximum(np.abs(b), np.finfo(float).tiny)).max()
+            size = np.where(np.isnan(b), 1.0, np.abs(b))
+            if not (gap <= tolerance * (1 + size)).all() or not tolerance:
+                relative = (gap / np.maximum(size, np.finfo(float).tiny)).max()
                 said.append(f"{name}: differs by up to {gap.max():.3g} absolute, {relative:.3g} relative")
     for name in found.texts.keys() & wanted.texts.keys():
         if found.texts[name] != wanted.texts[name]:
