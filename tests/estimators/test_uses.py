@@ -7,8 +7,9 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
 from gwi import GWIRegressor, load
+from gwi.core import FeatureKernel, NetworkFeatures, default_kernel
 from gwi.fitting.plan import regression_members
-from gwi.parts import Covariance, Paper
+from gwi.parts import Covariance, Frozen, Paper
 from waves import wave
 
 pytestmark = pytest.mark.unchecked
@@ -161,3 +162,17 @@ def test_the_papers_protocol_predicts_says_what_it_did_and_can_be_saved(mean, tm
 def test_what_the_papers_protocol_does_not_take_is_named(arguments, fitting, message):
     with pytest.raises(ValueError, match=message):
         GWIRegressor(**arguments).fit(*wave(60), **fitting)
+
+
+def test_a_kernel_on_features_of_a_map_is_one_on_rows():
+    x, y = wave(90)
+    kernel = FeatureKernel(default_kernel(1), torch.nn.Linear(1, 1, dtype=torch.float64).requires_grad_(False))
+    line = LinearRegression().fit(x[:50], y[:50])
+    module = torch.nn.Linear(1, 1, dtype=torch.float64)
+    for mean in (line, Frozen(module), "svgp"):
+        model = GWIRegressor(mean, kernel=kernel, random_state=0).fit(x[:50], y[:50], validation=(x[50:], y[50:]))
+        assert isinstance(model.posterior_.kernel.prior_kernel, FeatureKernel)
+        assert np.isfinite(model.predict(x, return_std=True)).all()
+    of_network = FeatureKernel(default_kernel(1), NetworkFeatures(module))
+    with pytest.raises(ValueError, match="needs a network"):
+        GWIRegressor("svgp", kernel=of_network).fit(x, y)

@@ -21,7 +21,7 @@ from gwi.core.means import FirstColumns, ModuleMean
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
 from gwi.fitting.data import ArrayData, FitOptions, HeldOut
-from gwi.fitting.hyperparameters import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, PriorChoice, prior_for, row_kernel
+from gwi.fitting.hyperparameters import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, PriorChoice, of_network, prior_for, row_kernel
 from gwi.fitting.pipeline import finish
 from gwi.fitting.task import Fit, Member, Task
 from gwi.models.embeddings import CHUNK_SIZE, Embedding, OutputsAndFeatures, StandardisedRows
@@ -123,7 +123,7 @@ def layer_of(kernel: Any) -> str | Sequence[str]:
 
 def wants_features(kernel: Any, shape: tuple[int, ...]) -> bool:
     """Whether a kernel is on features of the network: asked for, or by default where rows have more axes than one."""
-    if isinstance(kernel, Features | FeatureKernel):
+    if of_network(kernel):
         return True
     return isinstance(kernel, str) and (kernel == "features" or (kernel == "auto" and len(shape) > 1))
 

@@ -14,6 +14,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from gwi._validation import as_array
+from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import FeatureKernel, default_kernel
 from gwi.core.prior import PriorFit, fit_prior
@@ -76,9 +77,14 @@ def named_kernel(name: str | Kernel, num_features: int, *, ard: bool = True) -> 
     return default_kernel(num_features, ard=ard, **shapes[name])
 
 
+def of_network(kernel: Any) -> bool:
+    """Whether a kernel is on features of the network that is the mean; features of any other map are those of rows."""
+    return isinstance(kernel, Features) or (isinstance(kernel, FeatureKernel) and isinstance(kernel.feature_map, NetworkFeatures))
+
+
 def row_kernel(kernel: Any, num_features: int) -> tuple[Kernel, str]:
     """A kernel on standardised rows by name, or the one given; and a note where it has one length-scale for many columns."""
-    if isinstance(kernel, FeatureKernel | Features) or (isinstance(kernel, str) and kernel == "features"):
+    if of_network(kernel) or (isinstance(kernel, str) and kernel == "features"):
         raise ValueError(
             "A kernel on features needs a network: mean=module, frozen (freeze_mean=True) for a FeatureKernel; "
             'or use kernel="rbf".'
