@@ -264,13 +264,16 @@ def test_update_takes_new_rows_into_a_classifiers_covariance(mean):
     np.testing.assert_allclose(model.predict_proba(x_new).sum(1), 1, atol=1e-12)
 
 
-def test_an_update_of_a_classifier_refuses_labels_it_does_not_know_and_models_from_files(tmp_path):
+def test_an_update_of_a_classifier_refuses_unknown_labels_files_and_networks_alone(tmp_path):
     x, y = three_classes(60)
     model = GWIClassifier("linear", random_state=0).fit(x, y)
     with pytest.raises(ValueError, match="'oak'"):
         model.update(x[:1], ["oak"])
     with pytest.raises(ValueError, match="holds no training rows"):
         load(model.save(tmp_path / "model.gwi")).update(x, y)
+    alone = GWIClassifier(Frozen(mlp(2, 3)), random_state=0).fit(x[:30], y[:30], validation=(x[30:], y[30:]))
+    with pytest.raises(ValueError, match="a network alone .* holds no training rows"):
+        alone.update(x, y)
 
 
 def test_the_plan_of_a_classifier_keeps_to_max_time():

@@ -383,7 +383,7 @@ class GWIEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         if self._fit is None:
             raise ValueError(
-                "A model from a file, a stream or the paper's protocol holds no training rows to add new ones to; "
+                "A model from a file, a stream, a network alone or the paper's protocol holds no training rows to add new ones to; "
                 "refit, or update before saving."
             )
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, reset=False, **self._targets.checks)
