@@ -291,7 +291,7 @@ def require_count(name: str, value: Any, others: Sequence[Any] = ()) -> None:
     Raises:
         ValueError: naming what is taken.
     """
-    if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= 1) and value not in others:
+    if not (isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1) and value not in others:
         raise ValueError(f"{name} is {_either(others)}a whole number, at least one; got {value!r}.")
 
 

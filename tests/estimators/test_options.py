@@ -272,7 +272,7 @@ def test_an_update_of_a_classifier_refuses_unknown_labels_files_and_networks_alo
     with pytest.raises(ValueError, match="holds no training rows"):
         load(model.save(tmp_path / "model.gwi")).update(x, y)
     alone = GWIClassifier(Frozen(mlp(2, 3)), random_state=0).fit(x[:30], y[:30], validation=(x[30:], y[30:]))
-    with pytest.raises(ValueError, match="a network alone .* holds no training rows"):
+    with pytest.raises(ValueError, match=r"a network alone .* holds no training rows"):
         alone.update(x, y)
 
 

@@ -260,7 +260,7 @@ def beside(found: Comparison, published: Sequence[Published]) -> str:
         lines.append(f"{note[0].upper()}{note[1:]}: {', '.join(who)}.")
     lines += [
         "### The paper's protocol",
-        f'NLL of `Paper`, run without choosing by test rows, {OURS} on the same splits, and what the paper printed.',
+        f"NLL of `Paper`, run without choosing by test rows, {OURS} on the same splits, and what the paper printed.",
         tables.presets(found, published, PRESETS),
     ]
     return paragraphs(lines)

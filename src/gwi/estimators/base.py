@@ -383,8 +383,8 @@ class GWIEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         if self._fit is None:
             raise ValueError(
-                "A model from a file, a stream, a network alone or the paper's protocol holds no training rows to add new ones to; "
-                "refit, or update before saving."
+                "A model from a file, a stream, a network alone or the paper's protocol holds no training rows to add new ones "
+                "to; refit, or update before saving."
             )
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, reset=False, **self._targets.checks)
         targets, scales = self._targets.encode(y), self.model_.embedding.scales
