@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
-from gwi.fitting import stream_data as stream_tasks
+from gwi.fitting import stream_data
+from gwi.parts import Covariance
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described
 from gwi.streaming.loaders import ArraySource, LoaderSource, fingerprint_of
@@ -61,18 +62,18 @@ def test_without_a_folder_nothing_is_kept():
     assert Checkpoints().read("network") is None
 
 
-def fitted(path, target="y", folder=None, **options):
-    options = {"mean": "svgp", "num_inducing": 10, "random_state": 0, **options}
+def fitted(path, target="y", folder=None, num_inducing=10, **options):
+    options = {"mean": "svgp", "covariance": Covariance(num_inducing=num_inducing), "random_state": 0, **options}
     return GWIRegressor(**options).fit(path, target, checkpoints=folder)
 
 
 @pytest.fixture
 def passes(monkeypatch):
     """How many first passes over the rows there were; a fit that goes on from a checkpoint has none."""
-    monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(stream_data, "FEW_NUMBERS", 0)
     count = []
-    plain = stream_tasks.sketch
-    monkeypatch.setattr(stream_tasks, "sketch", lambda *given, **named: (count.append(1), plain(*given, **named))[1])
+    plain = stream_data.sketch
+    monkeypatch.setattr(stream_data, "sketch", lambda *given, **named: (count.append(1), plain(*given, **named))[1])
     return count
 
 

@@ -6,10 +6,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import torch
-from gwi.fitting.stream_rows import stream_task
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from gwi._validation import is_source
+from gwi.fitting.stream_data import stream_data
 from gwi.streaming import loaders as sources
 from gwi.streaming.loaders import ArraySource, as_source, in_order, shares_of, shuffled
 from gwi.streaming.process_group import ProcessGroup
@@ -110,9 +110,9 @@ def test_a_loader_whose_order_changes_is_refused_where_its_rows_judge():
     ):
         source = as_source(loader, None)
         with pytest.raises(ValueError, match=r"in another order each time.* pass validation="):
-            stream_task(source, torch.Generator().manual_seed(0))
+            stream_data(source, torch.Generator().manual_seed(0))
         # Where other rows judge, any order will do.
-        assert stream_task(source, torch.Generator().manual_seed(0), validation=(x, y)).task.num_rows == 200
+        assert stream_data(source, torch.Generator().manual_seed(0), validation=(x, y)).num_rows == 200
 
 
 def test_shares_are_even_and_complete():

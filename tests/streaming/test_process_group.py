@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from gwi.fitting.stream_rows import stream_task
 
 from gwi import GWIRegressor
 from gwi.core import networks
 from gwi.core.covariance import covariance_problem, titsias_covariance, wasserstein_covariance
 from gwi.core.kernels import default_kernel
 from gwi.core.means import KernelMean, titsias_coefficients
-from gwi.fitting import stream_data as stream_tasks
-from gwi.fitting.learners import squares
+from gwi.fitting import stream_data as streams
+from gwi.fitting.regression import RegressionTask
+from gwi.fitting.stream_data import stream_data
 from gwi.parts import Covariance
 from gwi.streaming import training as parallel_training
 from gwi.streaming.checkpoints import Checkpoints
@@ -28,6 +28,9 @@ from gwi.streaming.training import add_gradients, train_on_stream
 
 # The groups of each process: uneven shares, and the last process of three and of four has none.
 SHARES = {1: [[0, 1, 2, 3, 4]], 2: [[0], [1, 2, 3, 4]], 3: [[4, 0], [3, 1, 2], []], 4: [[2], [0, 1], [3, 4], []]}
+
+
+squares = RegressionTask().loss
 
 
 def source():
@@ -78,10 +81,10 @@ def _worker(work, rank, num_processes, port, results, arguments):
 
 def closed_forms(shares):
     """Sums, Titsias' and W₂'s S, the kernel mean, and the gradient of a network's loss."""
-    found = stream_task(source(), torch.Generator().manual_seed(0), shares=shares)
-    task, stream = found.task, found.task.stream
+    data = stream_data(source(), torch.Generator().manual_seed(0), shares=shares)
+    stream = data.stream
     kernel = default_kernel(2).requires_grad_(False)
-    z, points = task.x[:15], task.x[15:60]
+    z, points = data.x[:15], data.x[15:60]
     sums = stream.sums(kernel, z)
     noisy = sums.weighted(0.05)
     problem = covariance_problem(kernel, z, points, noise_variance=0.05, num_data=stream.num_rows, divergence_weight=20.0)
@@ -90,11 +93,11 @@ def closed_forms(shares):
     own = list(stream.chunks())
     losses = [squares(network(x), y.mT) for x, y in own]
     joint = torch.cat(losses) if losses else torch.empty(0, dtype=torch.float64)
-    add_gradients(joint, list(network.parameters()), stream.num_rows, stream.ranks)
+    add_gradients(joint.sum() / stream.num_rows, list(network.parameters()), stream.ranks)
     return {
         "rows": torch.tensor(sums.num_rows),
-        "sample": task.x,
-        "judges": task.x_judge,
+        "sample": data.x,
+        "judges": data.held_out.x,
         "gram": sums.gram,
         "projection": sums.projection,
         "residual": sums.residual,
@@ -122,15 +125,15 @@ def test_sums_covariances_mean_and_gradients_are_those_of_one_process(alone, num
 
 def test_gradients_are_those_of_the_mean_loss_over_all_rows():
     parameter = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
-    add_gradients(parameter * torch.arange(5.0, dtype=torch.float64), [parameter], 10, ProcessGroup())
+    add_gradients((parameter * torch.arange(5.0, dtype=torch.float64)).sum() / 10, [parameter], ProcessGroup())
     assert float(parameter.grad) == pytest.approx(1.0)
     parameter.grad = None
-    add_gradients(torch.empty(0), [parameter], 10, ProcessGroup())
+    add_gradients(torch.zeros(()), [parameter], ProcessGroup())
     assert float(parameter.grad) == 0.0
 
 
 def whole_fit(mean):
-    stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_STEPS = 0, 30
+    streams.FEW_NUMBERS, parallel_training.FEWEST_STEPS = 0, 30
     model = GWIRegressor(mean, random_state=0, dtype="float64", covariance=Covariance(num_inducing=12)).fit(source())
     return model.predict(source().x[:40], return_std=True), model.summary_.num_rows
 
@@ -143,9 +146,9 @@ def test_a_whole_fit_on_three_processes_ends_with_one_model(mean):
         np.testing.assert_array_equal(std, found[0][0][1])
         assert num_rows == 800
     if mean == "svgp":
-        kept = stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_STEPS
+        kept = streams.FEW_NUMBERS, parallel_training.FEWEST_STEPS
         (values, std), _ = whole_fit(mean)
-        stream_tasks.FEW_NUMBERS, parallel_training.FEWEST_STEPS = kept
+        streams.FEW_NUMBERS, parallel_training.FEWEST_STEPS = kept
         np.testing.assert_allclose(found[0][0][0], values, rtol=0, atol=1e-8)
         np.testing.assert_allclose(found[0][0][1], std, rtol=1e-6)
 
@@ -174,10 +177,8 @@ def unlucky(rank):
 
 def trained(folder, interval, pause=0.0):
     """Parameters of a network with dropout after some epochs, with checkpoints in a folder."""
-    found = stream_task(
-        source(), torch.Generator().manual_seed(0), shares=SHARES[dist.get_world_size() if dist.is_initialized() else 1]
-    )
-    stream = found.task.stream
+    shares = SHARES[dist.get_world_size() if dist.is_initialized() else 1]
+    stream = stream_data(source(), torch.Generator().manual_seed(0), shares=shares).stream
     object.__setattr__(stream, "snapshots", Checkpoints.of(folder, "fit", interval))
     network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
     with torch.no_grad():

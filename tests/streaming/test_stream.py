@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from gwi.fitting.stream_rows import stream_task
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from torch.utils.data import DataLoader, TensorDataset
@@ -16,10 +15,9 @@ import gwi
 from gwi import GWIClassifier, GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.row_sums import row_sums
-from gwi.fitting import learners
-from gwi.fitting import stream_data as stream_tasks
-from gwi.fitting.learners import squares
-from gwi.parts import Covariance, Paper
+from gwi.fitting import stream_data as streams
+from gwi.fitting.regression import RegressionTask
+from gwi.parts import Covariance, Gaussian, Paper
 from gwi.streaming import training as parallel_training
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import ArraySource
@@ -28,6 +26,7 @@ from gwi.streaming.training import train_on_stream
 pytestmark = pytest.mark.unchecked
 
 F64 = torch.float64
+squares = RegressionTask().loss
 
 
 def rows(count=3000, seed=0):
@@ -38,9 +37,9 @@ def rows(count=3000, seed=0):
 
 
 @pytest.fixture(autouse=True)
-def streams(monkeypatch):
+def from_streams(monkeypatch):
     """Nothing is small enough to be read into memory, and networks see few rows."""
-    monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(streams, "FEW_NUMBERS", 0)
     monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 400)
 
 
@@ -62,21 +61,21 @@ def folder(tmp_path_factory):
 
 def prepared(**options):
     x, y, _ = rows()
-    return stream_task(ArraySource(x, y[:, None], group_size=450), torch.Generator().manual_seed(0), **options)
+    return streams.stream_data(ArraySource(x, y[:, None], group_size=450), torch.Generator().manual_seed(0), **options)
 
 
 def test_streamed_sums_are_those_of_all_rows_but_the_judges():
     x, y, _ = rows()
     found = prepared()
-    stream = found.task.stream
+    stream = found.stream
     kernel = default_kernel(3).requires_grad_(False)
-    z = found.task.x[:20]
+    z = found.x[:20]
     sums = stream.sums(kernel, z)
     kept = ~stream.sketch.is_judge(np.arange(len(x)))
-    assert (~kept).sum() == stream.sketch.num_judges == len(found.y_judge[0]) == 600
+    assert (~kept).sum() == stream.sketch.num_judges == len(found.held_out.y[0]) == 600
     scales = stream.scales
     wanted = row_sums(kernel, z, scales.rows(x[kept], "cpu"), scales.targets(y[kept, None], "cpu"))
-    assert sums.num_rows == kept.sum() == found.task.num_rows
+    assert sums.num_rows == kept.sum() == found.num_rows
     for name in ("gram", "projection", "residual", "target_energy"):
         torch.testing.assert_close(getattr(sums, name), getattr(wanted, name), rtol=1e-12, atol=1e-10)
     noisy = row_sums(kernel, z, scales.rows(x[kept], "cpu"), scales.targets(y[kept, None], "cpu"), noise_variance=0.3)
@@ -85,9 +84,9 @@ def test_streamed_sums_are_those_of_all_rows_but_the_judges():
 
 
 def test_sums_that_are_asked_for_again_are_not_read_again_unless_kernel_or_points_changed():
-    stream = prepared().task.stream
+    stream = prepared().stream
     kernel = default_kernel(3).requires_grad_(False)
-    z = prepared().task.x[:5]
+    z = prepared().x[:5]
     first = stream.sums(kernel, z)
     assert stream.sums(kernel, z.clone(), targets=False) is first
     kernel.outputscale = 2.0
@@ -95,7 +94,7 @@ def test_sums_that_are_asked_for_again_are_not_read_again_unless_kernel_or_point
 
 
 def test_batches_of_an_epoch_are_every_training_row_once():
-    stream = prepared().task.stream
+    stream = prepared().stream
     seen = torch.cat([x for x, _ in stream.batches(7, seed=1)])
     x, _, _ = rows()
     wanted = stream.scales.rows(x[~stream.sketch.is_judge(np.arange(len(x)))], "cpu")
@@ -110,11 +109,9 @@ def test_the_posterior_is_that_of_the_fit_in_memory_judged_on_the_same_rows(fold
     z = x[:40]
     options = {
         "mean": "svgp",
-        "inducing_points": z,
-        "num_inducing": 40,
-        "covariance": covariance,
+        "covariance": Covariance(covariance, inducing_points=z, num_inducing=40),
+        "likelihood": Gaussian("constant"),
         "random_state": 0,
-        "noise": "constant",
     }
     streamed = GWIRegressor(**options).fit(folder / "numbers", "y")
     x_new, _, f = rows(500, seed=9)
@@ -142,7 +139,7 @@ def test_the_default_mean_learns_from_a_stream_and_its_intervals_hold(folder):
 def test_a_loader_and_a_file_give_the_same_model(folder):
     x, y, _ = rows()
     loader = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=100, shuffle=True)
-    options = {"mean": "svgp", "num_inducing": 30, "random_state": 3}
+    options = {"mean": "svgp", "covariance": Covariance(num_inducing=30), "random_state": 3}
     from_loader = GWIRegressor(**options).fit(loader)
     from_file = GWIRegressor(**options).fit(str(folder / "numbers"), "y")
     np.testing.assert_allclose(from_loader.predict(x[:50]), from_file.predict(x[:50]), rtol=1e-6)
@@ -169,7 +166,7 @@ def test_a_module_is_trained_on_the_stream(folder):
 
 def test_checkpoints_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 20)
-    stream = replace(prepared().task.stream, snapshots=Checkpoints.of(tmp_path, "fit"))
+    stream = replace(prepared().stream, snapshots=Checkpoints.of(tmp_path, "fit"))
 
     def trained(width, place):
         module = gwi.core.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
@@ -186,9 +183,9 @@ def test_checkpoints_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
 
 def test_means_are_trained_under_the_place_they_have_in_the_list(monkeypatch):
     places = []
-    plain = learners.train_on_stream
+    plain = streams.train_on_stream
     monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 10)
-    monkeypatch.setattr(learners, "train_on_stream", lambda *a, **k: (places.append(k["place"]), plain(*a, **k))[1])
+    monkeypatch.setattr(streams, "train_on_stream", lambda *a, **k: (places.append(k["place"]), plain(*a, **k))[1])
     x, y, _ = rows(400)
     networks = [gwi.core.mlp(3, hidden=(width,)) for width in (4, 8)]
     GWIRegressor(["network", *networks], random_state=0, covariance=Covariance(num_inducing=10)).fit(ArraySource(x, y[:, None]))
@@ -197,15 +194,15 @@ def test_means_are_trained_under_the_place_they_have_in_the_list(monkeypatch):
 
 
 def test_a_small_file_is_read_into_memory(folder, monkeypatch):
-    monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 10**6)
+    monkeypatch.setattr(streams, "FEW_NUMBERS", 10**6)
     x, y, _ = rows()
-    options = {"mean": "svgp", "num_inducing": 30, "random_state": 0}
+    options = {"mean": "svgp", "covariance": Covariance(num_inducing=30), "random_state": 0}
     model, plain = GWIRegressor(**options).fit(folder / "numbers", "y"), GWIRegressor(**options).fit(x, y)
     np.testing.assert_array_equal(model.predict(x[:50]), plain.predict(x[:50]))
 
 
 def test_what_a_stream_cannot_do_is_said(folder):
-    with pytest.raises(ValueError, match="neither sample_weight nor a preset"):
+    with pytest.raises(ValueError, match="neither sample_weight nor the paper's protocol"):
         GWIRegressor(Paper()).fit(folder / "numbers", "y")
     with pytest.raises(ValueError, match="svgp-all"):
         GWIRegressor("svgp-all", covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")
@@ -227,7 +224,7 @@ def test_saved_models_of_streams_are_read_back(folder, tmp_path):
 def test_a_classifier_learns_from_a_stream_what_it_learns_in_memory(folder):
     x, y, _ = rows()
     labels = np.where(y > 0.6, "high", "low")
-    options = {"mean": ["svgp", "linear", "network"], "num_inducing": 40, "random_state": 0}
+    options = {"mean": ["svgp", "linear", "network"], "covariance": Covariance(num_inducing=40), "random_state": 0}
     model = GWIClassifier(**options).fit(folder / "labels", "kind")
     plain = GWIClassifier(**options).fit(x, labels)
     assert model.classes_.tolist() == ["high", "low"]
@@ -267,7 +264,7 @@ def test_columns_of_another_file_are_found_by_name(folder, tmp_path):
         pq.write_table(pa.table({name: named[name] for name in order}), tmp_path / f"{path}.parquet")
     # A column that the fit did not have, of text besides.
     pq.write_table(pa.table({name: named[name] for name in ("kind", "b", "y", "c", "a")}), tmp_path / "more.parquet")
-    options = {"mean": LinearRegression(), "num_inducing": 10, "random_state": 0}
+    options = {"mean": LinearRegression(), "covariance": Covariance(num_inducing=10), "random_state": 0}
     model = GWIRegressor(**options).fit(folder / "numbers", "y")
     wanted = gwi.score_source(model, tmp_path / "same.parquet", "y")
     assert gwi.score_source(model, tmp_path / "other.parquet", "y") == wanted
@@ -283,7 +280,7 @@ def test_columns_of_another_file_are_found_by_name(folder, tmp_path):
 
 
 def test_a_file_of_validation_rows_judges_a_fit_in_memory_too(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 10**6)
+    monkeypatch.setattr(streams, "FEW_NUMBERS", 10**6)
     x, y, _ = rows(300, seed=3)
     kinds = np.where(y > 0.6, "high", "low")
     pq.write_table(pa.table({"c": x[:, 2], "y": y, "a": x[:, 0], "b": x[:, 1]}), tmp_path / "y.parquet")
