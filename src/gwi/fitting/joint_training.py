@@ -371,9 +371,9 @@ def _calibrated(fit: JointFit, validation: Batches, task: ClassificationTask, op
     seconds = fit.seconds + time.perf_counter() - start
     member = Member(type(q.mean.module).__name__, mean, torch.cat(logits, dim=1), seconds)
     # The rows themselves are not needed any more; their number is.
-    nothing = y.new_empty(0, 0)
-    held_out = HeldOut(nothing, y, torch.ones_like(y[0]), None, may_be_known=False)
-    data = ArrayData(nothing, y[:, :0], y[0, :0], held_out, embedding.scales, options.generator, stands_for=fit.num_rows)
+    held_out = HeldOut(y.new_empty(y.shape[1], 0), y, torch.ones_like(y[0]), None, may_be_known=False)
+    nothing = y.new_empty(0, 0), y[:, :0], y[0, :0]
+    data = ArrayData(*nothing, held_out, embedding.scales, options.generator, stands_for=fit.num_rows)
     # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
     stacked = (task if task.likelihood.epsilon is None else replace(task, tempering=1.0)).stack((member,), held_out)
     s = q.whitened_factor.detach() @ q.whitened_factor.detach().mT
