@@ -1,31 +1,20 @@
-"""GWIClassifier around networks: frozen or trained jointly, images, loaders, and their files."""
+"""A trained classifier as the mean, as it is: tables, images, loaders, and its files."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from gwi.fitting.class_rows import feature_kernel
-from sklearn.base import clone
-from sklearn.exceptions import DataConversionWarning
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
 from gwi import GWIClassifier
 from gwi.core import FeatureKernel, NetworkFeatures, default_kernel, mlp
-from gwi.core.prior import PriorFit
-from gwi.core.scaling import Scales
-from gwi.estimators import classifier
-from gwi.fitting import class_rows as class_tasks
-from gwi.fitting import joint_training as class_joint
-from gwi.fitting import logits
-from gwi.fitting.held_out_covariance import judged_covariance, matching_sums
-from gwi.fitting.learners import Task
-from gwi.models.classification import prior_share_of
-from gwi.parts import Covariance, Joint, Paper
+from gwi.fitting import frozen_network
+from gwi.fitting.frozen_network import feature_kernel
+from gwi.parts import Covariance, Frozen, Joint
 
 pytestmark = pytest.mark.unchecked
 
@@ -43,9 +32,6 @@ def network(data):
 @pytest.fixture(scope="module")
 def images():
     return small_images()
-
-
-# Frozen networks
 
 
 def test_a_frozen_network_stays_as_it_is_and_its_predictions_nearly_so(network, data):
@@ -72,11 +58,6 @@ def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(n
     np.testing.assert_allclose(model.ood_score(new, energy=True), expected, rtol=1e-5)
     again = gwi.load(model.save(tmp_path / "model.gwi"))
     assert (again.ood_score(new, energy=True) == model.ood_score(new, energy=True)).all()
-
-
-def test_nothing_is_unknown_where_the_prior_knows_f():
-    variance = torch.tensor([[0.0, 0.2], [0.0, 0.4]], dtype=torch.float64)
-    assert prior_share_of(variance, torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist() == pytest.approx([0.0, 0.3])
 
 
 def test_log_probabilities_have_no_energy_to_add(network, data):
@@ -119,7 +100,7 @@ def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
     model.fit(x, y, validation=(x_new[:75], y_new[:75]))
     kept = [part for part in model.model_.posterior.mean.modules() if isinstance(part, nn.Linear)]
     own = [layer.weight for layer in start if isinstance(layer, nn.Linear)]
-    nll = model.summary_.members[0].unseen_nll
+    nll = model.summary_.members[0].score
     assert freeze == (nll > 0.5)
     if kept:
         assert freeze == all(torch.equal(a.weight.to(b), b) for a, b in zip(kept, own, strict=True))
@@ -141,7 +122,7 @@ def test_a_loader_gives_what_arrays_give(images):
     def loader(rows, labels):
         return DataLoader(TensorDataset(torch.from_numpy(rows), torch.from_numpy(labels)), batch_size=64)
 
-    settings = {"freeze_mean": True, "num_inducing": 60, "random_state": 0}
+    settings = {"freeze_mean": True, "covariance": Covariance(num_inducing=60), "random_state": 0}
     arrays = GWIClassifier(network, **settings).fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     loaders = GWIClassifier(network, **settings).fit(loader(x[:300], y[:300]), validation=loader(x[300:400], y[300:400]))
     first, second = arrays.predict_proba(x[400:]), loaders.predict_proba(loader(x[400:], y[400:]))
@@ -167,29 +148,13 @@ def test_rows_that_are_not_held_are_counted(images, monkeypatch):
     x, y, network = images
     found = []
     for most in (50_000, 150):
-        monkeypatch.setattr(class_tasks, "MOST_ROWS", most)
+        monkeypatch.setattr(frozen_network, "MOST_ROWS", most)
         model = GWIClassifier(network, freeze_mean=True, tempering=1.0, random_state=0, covariance=Covariance(num_inducing=20))
         loader = DataLoader(TensorDataset(torch.from_numpy(x[:300]), torch.from_numpy(y[:300])), batch_size=64)
         found.append(model.fit(loader, validation=(x[300:400], y[300:400])).summary_)
     assert [summary.num_rows for summary in found] == [300, 300]
     whole, sample = (np.mean(summary.divergence_weight) for summary in found)
     assert sample == pytest.approx(whole, rel=0.15)
-
-
-def test_a_row_that_stands_for_three_counts_as_three():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
-    y = logits.indicators(np.arange(60) % 3, 3, "cpu")
-    scales = Scales(np.zeros(2), np.ones(2), np.zeros(3), np.ones(3))
-    one = Task(x, y, torch.ones_like(y[0]), None, x[:5], generator, scales)
-    three = replace(one, x=x.repeat(3, 1), y=y.repeat(1, 3), weight=torch.ones(180, dtype=torch.float64))
-    one, z = replace(one, num_seen=180), x[:8].clone()
-    prior = PriorFit(default_kernel(2), 1.0, z, 0.0, 0, True, "")
-    sums = [matching_sums(task, prior, z) for task in (one, three)]
-    assert sums[0].num_rows == sums[1].num_rows == 180
-    torch.testing.assert_close(sums[0].gram, sums[1].gram)
-    found = [judged_covariance(task, prior, z, 1.0, "titsias", 1.0, 1e-4) for task in (one, three)]
-    torch.testing.assert_close(found[0].whitened_covariance, found[1].whitened_covariance)
 
 
 @pytest.mark.parametrize("in_training", [True, False])
@@ -207,162 +172,12 @@ def test_images_of_a_loader_must_be_finite(in_training, images):
         )
 
 
-def test_validation_rows_may_come_from_a_loader_whatever_the_mean(data):
-    x, y, x_new, y_new = data
-    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
-    loader = DataLoader(TensorDataset(torch.from_numpy(x_new), torch.from_numpy(label_new)), batch_size=40)
-    pair, loaded = (
-        GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, label, validation=validation)
-        for validation in ((x_new, label_new), loader)
-    )
-    assert (pair.predict_proba(x_new) == loaded.predict_proba(x_new)).all()
-
-
 def test_pixels_can_be_the_kernels_rows(images):
     x, y, network = images
     model = GWIClassifier(network, freeze_mean=True, kernel="rbf", random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
     assert model.ood_score(10 * x[400:]).mean() > model.ood_score(x[400:]).mean()
-
-
-# Joint training
-
-
-@pytest.mark.parametrize("likelihood", ["softmax", "robust-max"])
-def test_joint_training_learns_mean_and_covariances(likelihood, data):
-    x, y, x_new, y_new = data
-    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(0))
-    before = start[0].weight.clone()
-    model = GWIClassifier(
-        Joint(start, max_epochs=15, batch_size=64, learning_rate=2e-2),
-        likelihood=likelihood,
-        random_state=0,
-        covariance=Covariance(num_inducing=20),
-    ).fit(x, y)
-    assert (model.predict(x_new) == y_new).mean() > 0.9
-    assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
-    assert torch.equal(start[0].weight, before)  # A copy is trained.
-    assert model.summary_.covariance == "trained"
-
-
-def test_a_network_trained_on_images_gives_the_features_of_its_kernel(images):
-    x, y, _ = images
-    torch.manual_seed(0)
-    model = GWIClassifier(
-        Joint(SmallCNN(), max_epochs=8, batch_size=32, learning_rate=1e-2), random_state=0, covariance=Covariance(num_inducing=40)
-    )
-    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
-    trained = model.model_.embedding.features.network
-    own = trained(torch.as_tensor(x[400:])).argmax(1).numpy()
-    assert (own == y[400:]).mean() > 0.9
-    assert (model.predict(x[400:]) == own).mean() > 0.95
-    # Images of another kind, as bright as those of the training.
-    shuffled = np.random.default_rng(0).permuted(x[400:].reshape(len(x) - 400, -1), axis=1).reshape(x[400:].shape)
-    assert model.ood_score(shuffled).mean() > 1.3 * model.ood_score(x[400:]).mean()
-    # Its covariance is that around the network as it now is, frozen.
-    again = GWIClassifier(trained, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=40))
-    again.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
-    assert np.abs(again.predict_proba(x[400:]) - model.predict_proba(x[400:])).max() < 0.05
-
-
-def test_layers_for_features_are_looked_for_before_the_training(images, monkeypatch):
-    x, y, _ = images
-    monkeypatch.setattr(class_joint, "train_jointly", None)
-    network = nn.Sequential(nn.Conv2d(1, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(ValueError, match="no linear layer after its convolutions"):
-        GWIClassifier(network, random_state=0).fit(x, y)
-
-
-class Unsized(IterableDataset):
-    """Rows of which nobody knows how many there are."""
-
-    def __init__(self, x, y):
-        self.x, self.y = torch.from_numpy(x), torch.from_numpy(y)
-
-    def __iter__(self):
-        return iter(zip(self.x, self.y, strict=True))
-
-
-def test_a_loader_need_not_know_its_length(data):
-    x, y, x_new, y_new = data
-    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
-    model = GWIClassifier(
-        Joint(mlp(2, 3, hidden=(8,)), max_epochs=1), tempering=1.0, random_state=0, covariance=Covariance(num_inducing=5)
-    )
-    model.fit(DataLoader(Unsized(x, label), batch_size=64), validation=(x_new, label_new))
-    assert model.summary_.num_rows == 300
-
-
-@pytest.mark.parametrize(
-    ("preset", "given", "used"), [(None, None, 128), (None, 30, 30), ("paper", None, 1000), ("paper", 30, 30)]
-)
-def test_the_batch_size_is_the_one_given(preset, given, used, data, monkeypatch):
-    class SeenError(Exception):
-        """With the options of the training."""
-
-    def spy(*arguments):
-        raise SeenError(arguments[-1].batch_size)
-
-    monkeypatch.setattr(classifier, "paper_model" if preset else "joint_model", spy)
-    with pytest.raises(SeenError) as found:
-        GWIClassifier(Paper(mlp(2, 3), batch_size=given)).fit(data[0], data[1])
-    assert found.value.args == (used,)
-
-
-def test_labels_of_a_module_may_be_a_column_and_must_be_there(data):
-    x, y, x_new, y_new = data
-    settings = {"max_epochs": 1, "num_inducing": 5, "tempering": 1.0, "random_state": 0}
-    flat = GWIClassifier(mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0)), **settings)
-    column = clone(flat)
-    flat.fit(x, y, validation=(x_new, y_new))
-    with pytest.warns(DataConversionWarning):
-        column.fit(x, y[:, None], validation=(x_new, y_new[:, None]))
-    assert (flat.predict_proba(x_new) == column.predict_proba(x_new)).all()
-    with pytest.raises(ValueError, match="requires y to be passed"):
-        clone(flat).fit(x)
-
-
-def test_labels_are_an_array_and_all_else_is_as_the_rows_are(data):
-    x, y, x_new, _ = data
-    model = GWIClassifier("linear", tempering=1.0, random_state=0).fit(x, y)
-    rows = torch.from_numpy(x_new)
-    assert isinstance(model.predict(rows), np.ndarray)
-    assert isinstance(model.predict_proba(rows), torch.Tensor)
-    assert isinstance(model.ood_score(rows), torch.Tensor)
-
-
-def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
-    class SeenError(Exception):
-        """With the rows that it was found on."""
-
-    def spy(kernel, z, x, noise, num_rows):
-        raise SeenError(x)
-
-    monkeypatch.setattr(class_joint, "paper_initial_covariance", spy)
-    y = np.arange(3).repeat(1000)
-    with pytest.raises(SeenError) as found:
-        GWIClassifier(mlp(1, 3), random_state=0, covariance=Covariance(num_inducing=5)).fit(y[:, None].astype(float), y)
-    _, count = found.value.args[0].unique(return_counts=True)
-    assert len(count) == 3
-    assert count.min() > 250
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_one(seed, data):
-    x, y, x_new, y_new = data
-    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(seed))
-    model = GWIClassifier(
-        Paper(start, max_epochs=60, learning_rate=2e-2), random_state=seed, covariance=Covariance(num_inducing=12)
-    ).fit(x, y)
-    assert (model.predict(x_new) == y_new).mean() > 0.85
-    likelihood = gwi.core.RobustMaxLikelihood(3, 0.01)
-    raw = likelihood.class_probabilities(*model.model_.logits(next(model.model_.rows(x_new))))
-    assert (raw.sum(0) - 1).abs().max() < 1e-6
-    assert raw.isfinite().all()
-
-
-# Files and mistakes
 
 
 def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
@@ -379,11 +194,11 @@ def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_network_of_double_precision_is_read_into_one_of_single(frozen, images, tmp_path):
     x, y, network = images
-    settings = {"freeze_mean": True} if frozen else {"dtype": "float64", "max_epochs": 1}
     module = copy.deepcopy(network).double() if frozen else copy.deepcopy(network)
     with torch.no_grad():
         module.dense[1].weight.mul_(1 / 3)
-    model = GWIClassifier(module, tempering=1.0, random_state=0, **settings, covariance=Covariance(num_inducing=20))
+    mean = Frozen(module) if frozen else Joint(module, max_epochs=1)
+    model = GWIClassifier(mean, dtype="float64", tempering=1.0, random_state=0, covariance=Covariance(num_inducing=20))
     model.fit(x[:200], y[:200], validation=(x[300:400], y[300:400]))
     again = gwi.load(model.save(tmp_path / "model.gwi"), module=SmallCNN())
     assert (again.predict_proba(x[400:]) == model.predict_proba(x[400:])).all()

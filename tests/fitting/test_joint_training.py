@@ -1,20 +1,29 @@
-"""The loss of joint training against loops, and what its optimiser does."""
-
-import copy
-import math
+"""The loss of joint training against loops, what its optimiser does, and what it gives a classifier."""
 
 import numpy as np
 import pytest
 import torch
-from gwi.core.joint import LOWEST_RATE, JointPosterior, classification_loss, one_cycle, train_jointly
+from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
+import gwi
 import reference
+from class_data import NAMES, SmallCNN, small_images, split_classes
+from gwi import GWIClassifier
+from gwi.core import mlp
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import SoftmaxLikelihood
 from gwi.core.linalg import cholesky
 from gwi.core.means import ModuleMean
 from gwi.core.measures import kernel_matrix
+from gwi.fitting import joint_training
+from gwi.fitting.classification import ClassificationTask
+from gwi.fitting.data import FitOptions
+from gwi.fitting.joint_training import LOWEST_RATE, JointPosterior, Settings, classification_loss, one_cycle, train_jointly
+from gwi.parts import Covariance, Joint, Paper
+from gwi.streaming.batches import Batches
 
 NUM_CLASSES, NUM_DATA, WEIGHT, EPSILON = 3, 500, 7.0, 0.01
 
@@ -106,36 +115,168 @@ def test_without_a_rise_it_is_torchs_cosine():
         schedule.step()
 
 
-def trained(posterior, rows, **options):
-    """A copy of the posterior after one step."""
-    x, labels = rows
-    found = copy.deepcopy(posterior)
-    losses = train_jointly(
-        found,
-        SoftmaxLikelihood(NUM_CLASSES),
-        lambda: iter([(x, labels)]),
-        lambda part: part,
-        num_data=NUM_DATA,
-        num_batches=1,
-        num_epochs=1,
-        divergence_weight=WEIGHT,
-        learning_rate=0.1,
-        **options,
-    )
-    assert all(math.isfinite(loss) for loss in losses)
-    return found
+@pytest.fixture
+def trained(rows, monkeypatch):
+    """A linear network and its covariances after so many steps, one unless told, on the same rows in the same order."""
+    x, labels = (part.numpy() for part in rows)
+    network = nn.Linear(2, NUM_CLASSES).double()
+
+    def after(num_steps=1, decay=0.0, rise=0.0):
+        monkeypatch.setattr(joint_training, "JOINT_DECAY", decay)
+        monkeypatch.setattr(joint_training, "JOINT_RISE", rise)
+        options = FitOptions(
+            "rbf", Covariance(num_inducing=4), False, torch.Generator().manual_seed(0), network_dtype=torch.float64
+        )
+        settings = Settings(num_epochs=num_steps, batch_size=len(x), learning_rate=0.1, paper=False)
+        task = ClassificationTask(np.arange(NUM_CLASSES))
+        fit = train_jointly(network, Batches(x, labels, np.asarray), (2,), task, options, settings)
+        return fit.posterior.mean.module, fit.posterior.whitened_factor.detach()
+
+    return after
 
 
-def test_weights_decay_apart_from_their_gradient_and_nothing_else_does(posterior, rows):
-    plain, decayed = trained(posterior, rows), trained(posterior, rows, weight_decay=0.5)
-    before = posterior.mean.module.weight.detach()
-    torch.testing.assert_close(decayed.mean.module.weight, plain.mean.module.weight - 0.1 * 0.5 * before)
-    torch.testing.assert_close(decayed.mean.module.bias, plain.mean.module.bias)
-    torch.testing.assert_close(decayed.whitened_factor, plain.whitened_factor)
-    assert not torch.equal(plain.mean.module.weight, before)
+def test_weights_decay_apart_from_their_gradient_and_nothing_else_does(trained):
+    (before, _), (plain, factor), (decayed, other) = trained(0), trained(), trained(decay=0.5)
+    torch.testing.assert_close(decayed.weight, plain.weight - 0.1 * 0.5 * before.weight)
+    torch.testing.assert_close(decayed.bias, plain.bias)
+    torch.testing.assert_close(other, factor)
+    assert not torch.equal(plain.weight, before.weight)
+    assert factor.isfinite().all()
 
 
-def test_a_rise_begins_with_a_tenth_of_the_step(posterior, rows):
-    before = posterior.whitened_factor.detach()
-    whole, first = (trained(posterior, rows, rise=rise).whitened_factor - before for rise in (0.0, 0.2))
+def test_a_rise_begins_with_a_tenth_of_the_step(trained):
+    _, before = trained(0)
+    whole, first = (trained(rise=rise)[1] - before for rise in (0.0, 0.2))
     torch.testing.assert_close(first, LOWEST_RATE * whole, rtol=1e-6, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return split_classes()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return small_images()
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "robust-max"])
+def test_joint_training_learns_mean_and_covariances(likelihood, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(0))
+    before = start[0].weight.clone()
+    model = GWIClassifier(
+        Joint(start, max_epochs=15, batch_size=64, learning_rate=2e-2),
+        likelihood=likelihood,
+        random_state=0,
+        covariance=Covariance(num_inducing=20),
+    ).fit(x, y)
+    assert (model.predict(x_new) == y_new).mean() > 0.9
+    assert model.ood_score(20 * x_new).mean() > 0.9 > model.ood_score(x_new).mean()
+    assert torch.equal(start[0].weight, before)  # A copy is trained.
+    assert model.summary_.covariance == "trained"
+
+
+def test_a_network_trained_on_images_gives_the_features_of_its_kernel(images):
+    x, y, _ = images
+    torch.manual_seed(0)
+    model = GWIClassifier(
+        Joint(SmallCNN(), max_epochs=8, batch_size=32, learning_rate=1e-2), random_state=0, covariance=Covariance(num_inducing=40)
+    )
+    model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    trained = model.model_.embedding.features.network
+    own = trained(torch.as_tensor(x[400:])).argmax(1).numpy()
+    assert (own == y[400:]).mean() > 0.9
+    assert (model.predict(x[400:]) == own).mean() > 0.95
+    # Images of another kind, as bright as those of the training.
+    shuffled = np.random.default_rng(0).permuted(x[400:].reshape(len(x) - 400, -1), axis=1).reshape(x[400:].shape)
+    assert model.ood_score(shuffled).mean() > 1.3 * model.ood_score(x[400:]).mean()
+    # Its covariance is that around the network as it now is, frozen.
+    again = GWIClassifier(trained, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=40))
+    again.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
+    assert np.abs(again.predict_proba(x[400:]) - model.predict_proba(x[400:])).max() < 0.05
+
+
+def test_layers_for_features_are_looked_for_before_the_training(images, monkeypatch):
+    x, y, _ = images
+    monkeypatch.setattr(joint_training, "train_jointly", None)
+    network = nn.Sequential(nn.Conv2d(1, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(ValueError, match="no linear layer after its convolutions"):
+        GWIClassifier(network, random_state=0).fit(x, y)
+
+
+class Unsized(IterableDataset):
+    """Rows of which nobody knows how many there are."""
+
+    def __init__(self, x, y):
+        self.x, self.y = torch.from_numpy(x), torch.from_numpy(y)
+
+    def __iter__(self):
+        return iter(zip(self.x, self.y, strict=True))
+
+
+def test_a_loader_need_not_know_its_length(data):
+    x, y, x_new, y_new = data
+    label, label_new = (np.searchsorted(NAMES, part) for part in (y, y_new))
+    model = GWIClassifier(
+        Joint(mlp(2, 3, hidden=(8,)), max_epochs=1), tempering=1.0, random_state=0, covariance=Covariance(num_inducing=5)
+    )
+    model.fit(DataLoader(Unsized(x, label), batch_size=64), validation=(x_new, label_new))
+    assert model.summary_.num_rows == 300
+
+
+@pytest.mark.parametrize(("part", "given", "used"), [(Joint, None, 128), (Joint, 30, 30), (Paper, None, 1000), (Paper, 30, 30)])
+def test_the_batch_size_is_the_one_given(part, given, used, data, monkeypatch):
+    class SeenError(Exception):
+        """With the options of the training."""
+
+    def spy(*arguments):
+        raise SeenError(arguments[-1].batch_size)
+
+    monkeypatch.setattr(joint_training, "train_jointly", spy)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(part(mlp(2, 3), batch_size=given)).fit(data[0], data[1])
+    assert found.value.args == (used,)
+
+
+def test_labels_of_a_module_may_be_a_column_and_must_be_there(data):
+    x, y, x_new, y_new = data
+    network = mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0))
+    flat = GWIClassifier(Joint(network, max_epochs=1), covariance=Covariance(num_inducing=5), tempering=1.0, random_state=0)
+    column = clone(flat)
+    flat.fit(x, y, validation=(x_new, y_new))
+    with pytest.warns(DataConversionWarning):
+        column.fit(x, y[:, None], validation=(x_new, y_new[:, None]))
+    assert (flat.predict_proba(x_new) == column.predict_proba(x_new)).all()
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        clone(flat).fit(x)
+
+
+def test_the_first_covariance_is_that_of_rows_of_all_classes(monkeypatch):
+    class SeenError(Exception):
+        """With the rows that it was found on."""
+
+    def spy(kernel, z, x, noise, num_rows):
+        raise SeenError(x)
+
+    monkeypatch.setattr(joint_training, "paper_initial_covariance", spy)
+    y = np.arange(3).repeat(1000)
+    with pytest.raises(SeenError) as found:
+        GWIClassifier(Paper(mlp(1, 3)), random_state=0, covariance=Covariance(num_inducing=5)).fit(y[:, None].astype(float), y)
+    _, count = found.value.args[0].unique(return_counts=True)
+    assert len(count) == 3
+    assert count.min() > 250
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_one(seed, data):
+    x, y, x_new, y_new = data
+    start = mlp(2, 3, hidden=(16,), generator=torch.Generator().manual_seed(seed))
+    model = GWIClassifier(
+        Paper(start, max_epochs=60, learning_rate=2e-2), random_state=seed, covariance=Covariance(num_inducing=12)
+    ).fit(x, y)
+    assert (model.predict(x_new) == y_new).mean() > 0.85
+    likelihood = gwi.core.RobustMaxLikelihood(3, 0.01)
+    raw = likelihood.class_probabilities(*model.model_.logits(next(model.model_.rows(x_new))))
+    assert (raw.sum(0) - 1).abs().max() < 1e-6
+    assert raw.isfinite().all()

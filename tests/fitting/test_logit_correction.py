@@ -36,7 +36,7 @@ def test_a_correction_finds_what_the_logits_lack():
     found = learn_correction(logits, basis, y, torch.ones(y.shape[1], dtype=torch.float64))
     assert found is not None
     corrected = found.scale * logits + found.coefficients @ basis + found.offset[:, None]
-    assert cross_entropy(found.judged, y) < cross_entropy(logits, y) - 0.05
+    assert cross_entropy(found.held_out, y) < cross_entropy(logits, y) - 0.05
     # On rows that took no part in it, at most a hundredth of a nat worse than the truth.
     fresh, other, labels, gap = planted(4000, seed=1)
     predicted = found.scale * fresh + found.coefficients @ other + found.offset[:, None]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gwi.fitting.stacking import convex_weights, cross_fitted_weights
+from gwi.fitting.stacking import convex_weights, cross_fitted
 
 F64 = torch.float64
 
@@ -13,6 +13,13 @@ def predictions(num_rows=400, seed=0):
     g = torch.Generator().manual_seed(seed)
     y, common, *own = torch.randn(5, num_rows, dtype=F64, generator=g)
     return y, torch.stack([y + 0.5 * common + 0.2 * own[0], y + 0.5 * common + 0.4 * own[1], y + 0.8 * own[2]])
+
+
+def cross_fitted_weights(judged, y, fold):
+    def weigh(rows):
+        return convex_weights(judged[:, rows], y[rows], torch.ones_like(y[rows]))
+
+    return cross_fitted(weigh, len(judged), len(y), fold, y.device)
 
 
 def loss(weights, judged, y, shrinkage, left):
@@ -58,18 +65,18 @@ def test_a_row_has_no_say_in_the_weights_it_is_judged_by(folds, generator):
     y = torch.randn(60, generator=generator, dtype=F64)
     judged = y + torch.randn(3, 60, generator=generator, dtype=F64)
     fold = torch.arange(60) % 4 if folds else None
-    weights, unseen = cross_fitted_weights(judged, y, torch.ones_like(y), fold)
+    weights, unseen = cross_fitted_weights(judged, y, fold)
     torch.testing.assert_close(weights, convex_weights(judged, y, torch.ones_like(y)))
     torch.testing.assert_close(unseen.sum(0), torch.ones(60, dtype=F64))
     changed = y.clone()
     changed[7] += 100
-    _, again = cross_fitted_weights(judged, changed, torch.ones_like(y), fold)
+    _, again = cross_fitted_weights(judged, changed, fold)
     assert torch.equal(again[:, 7], unseen[:, 7])
     assert not torch.equal(again, unseen)
 
 
 def test_one_mean_has_the_weight_one_everywhere():
     y = torch.linspace(-1, 1, 30, dtype=F64)
-    weights, unseen = cross_fitted_weights(0.5 * y[None], y, torch.ones_like(y), torch.arange(30) % 5)
+    weights, unseen = cross_fitted_weights(0.5 * y[None], y, torch.arange(30) % 5)
     assert weights.tolist() == [1.0]
     assert (unseen == 1).all()

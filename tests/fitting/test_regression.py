@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gwi import GWIRegressor, load
-from gwi.fitting.stacking import plan
+from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Gaussian
 from waves import wave
 
@@ -28,7 +28,7 @@ def test_many_columns_and_few_rows_do_not_make_a_kernel_mean_look_better_than_it
         model = GWIRegressor("svgp", random_state=0, likelihood=Gaussian("constant")).fit(x[:60], y[:60])
         lower, upper = model.predict_interval(x[60:]).T
         inside.append(((lower <= y[60:]) & (y[60:] <= upper)).mean())
-        claimed.append(model.summary_.unseen_nll[1] + np.log(y[:60].std()))
+        claimed.append(model.summary_.held_out_nll[1] + np.log(y[:60].std()))
         true.append(model.nll(x[60:], y[60:]))
     assert np.mean(inside) > 0.88
     assert np.mean(true) < np.mean(claimed) + 0.3
@@ -45,7 +45,7 @@ def test_the_default_takes_several_targets_and_so_does_a_mean_that_knows_only_on
     np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
     alone = GWIRegressor(boosting, random_state=0).fit(x, both)
     assert alone.predict(x, return_std=True)[1].shape == both.shape
-    assert any(isinstance(part, HistGradientBoostingRegressor) for part in plan(300, 2, None).means)
+    assert any(isinstance(part, HistGradientBoostingRegressor) for part in regression_members(300, 2))
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_weights_that_a_mean_cannot_take_are_refused_before_anything_is_trained(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"divergence_weight": -1.0}, 'divergence_weight is "auto" or a positive number; got -1.0.'),
-        ({"divergence_weight": 0}, "positive number; got 0"),
+        ({"covariance": Covariance(weight=-1.0)}, 'weight is "auto" or a positive number; got -1.0.'),
+        ({"covariance": Covariance(weight=0)}, "positive number; got 0"),
         ({"tempering": 0.0}, 'tempering is "auto", None or a positive number; got 0.0.'),
         ({"tempering": float("nan")}, "positive number; got nan"),
-        ({"kernel_fit": "everything"}, 'kernel_fit is "targets" or "residuals"'),
+        ({"covariance": Covariance(kernel_fit="everything")}, 'kernel_fit is "targets" or "residuals"'),
     ],
 )
 def test_options_that_mean_nothing_are_refused_at_once(options, words):
@@ -106,8 +106,8 @@ def test_a_model_that_showed_its_progress_can_be_pickled(capsys):
 
 
 def test_batch_normalisation_never_sees_a_single_row(monkeypatch):
-    monkeypatch.setattr("gwi.fitting.stacking.FEWEST_EPOCHS", 1)
-    monkeypatch.setattr("gwi.fitting.stacking.MOST_EPOCHS", 1)
+    monkeypatch.setattr("gwi.fitting.regression.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("gwi.fitting.regression.MOST_EPOCHS", 1)
     network = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
     assert np.isfinite(GWIRegressor(network, random_state=0).fit(*wave(65)).predict(wave(65)[0])).all()
 

@@ -1,0 +1,35 @@
+"""Covariances of rows that stand for several."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gwi.core import default_kernel
+from gwi.core.prior import PriorFit
+from gwi.core.scaling import Scales
+from gwi.fitting.data import ArrayData, HeldOut
+from gwi.fitting.held_out_covariance import CovarianceSolver
+from gwi.fitting.logit_targets import indicators
+from gwi.parts import Covariance
+
+
+def test_a_row_that_stands_for_three_counts_as_three():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    y = indicators(np.arange(60) % 3, 3, "cpu")
+    scales = Scales(np.zeros(2), np.ones(2), np.zeros(3), np.ones(3))
+    ones = torch.ones_like(y[0])
+    held_out = HeldOut(x[:5], y[:, :5], ones[:5], None, may_be_known=False)
+    one = ArrayData(x, y, ones, held_out, scales, generator, stands_for=180)
+    three = replace(one, x=x.repeat(3, 1), y=y.repeat(1, 3), weight=ones.repeat(3), stands_for=None)
+    z = x[:8].clone()
+    prior = PriorFit(default_kernel(2), 1.0, z, 0.0, 0, True, "")
+    sums = [data.gram(prior.kernel, z) for data in (one, three)]
+    assert sums[0].num_rows == sums[1].num_rows == 180
+    torch.testing.assert_close(sums[0].gram, sums[1].gram)
+    found = [CovarianceSolver(data, prior, z, Covariance("titsias"), 1).solve([1.0])[0] for data in (one, three)]
+    torch.testing.assert_close(found[0].whitened_covariance, found[1].whitened_covariance)
+    torch.testing.assert_close(found[0].variance, found[1].variance)
+    assert found[0].divergence_weight == pytest.approx(found[1].divergence_weight, rel=1e-12)
