@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gwi import GWIRegressor, load
+from gwi.core import mlp
 from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Gaussian
 from waves import wave
@@ -155,3 +156,12 @@ def test_a_clean_target_is_not_blurred_by_a_noisy_one_beside_it():
     grid = np.linspace(-1.8, 1.8, 50)[:, None]
     both = GWIRegressor("svgp", random_state=0).fit(x, np.column_stack([clean, noisy])).predict(grid)
     assert np.abs(both[:, 0] - np.sin(3 * grid[:, 0])).max() < 0.02
+
+
+@pytest.mark.parametrize("num_outputs", [1, 3])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_network_with_other_outputs_than_targets_is_refused(num_outputs, frozen):
+    x, y = wave(60)
+    both = np.column_stack([y, -y])
+    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs a row; there are 2 target"):
+        GWIRegressor(mlp(1, num_outputs), freeze_mean=frozen).fit(x[:40], both[:40], validation=(x[40:], both[40:]))

@@ -107,7 +107,8 @@ class NetworkFeatures(nn.Module):
                     torch.finfo(values.dtype).tiny
                 )
             parts.append(values)
-        return outputs.double(), torch.cat(parts, dim=1)
+        # One output may come without an axis for it.
+        return outputs.reshape(len(x), -1).double(), torch.cat(parts, dim=1)
 
     def _cast(self, x: Tensor) -> Tensor:
         parameter = next(self.network.parameters(), x)

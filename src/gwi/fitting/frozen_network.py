@@ -65,12 +65,15 @@ def frozen_fit(
     embedding: Embedding
     if features is None:
         embedding, capacity = StandardisedRows(scales, shape), int(min(MOST_ROWS, max(1000, MOST_PIXELS / len(scales.x_scale))))
-        mean: nn.Module = task.in_own_units(ModuleMean(copy.deepcopy(network).eval()), scales, shape)
+        mean: nn.Module = ModuleMean(copy.deepcopy(network).eval())
+        with torch.no_grad():
+            task.require_outputs(mean(sample[:2].to(options.device)), len(scales.y_scale))
+        mean = task.in_own_units(mean, scales, shape)
         kernel, note = row_kernel(options.kernel, len(scales.x_scale))
     else:
         features.to(options.device).fit(sample.to(options.device))
         outputs, values = features.evaluate(sample[:2].to(options.device))
-        task.require_outputs(outputs.mT)
+        task.require_outputs(outputs.mT, len(scales.y_scale))
         size = outputs.shape[1] + values.shape[1]
         scales = replace(scales, x_centre=np.zeros(size), x_scale=np.ones(size))
         embedding, capacity, mean = OutputsAndFeatures(features, scales, shape), MOST_ROWS, FirstColumns(outputs.shape[1])
@@ -79,8 +82,6 @@ def frozen_fit(
     x_held_out, y_held_out, _ = _embedded(validation, embedding, 10**9, task, options)
     held_out = HeldOut(x_held_out, y_held_out, torch.ones_like(y_held_out[0]), None, may_be_known=False)
     data = ArrayData(x, y, torch.ones_like(y[0]), held_out, scales, generator, note, stands_for=num_rows)
-    predictions = held_out.predicted(mean)
-    task.require_outputs(predictions)
     if features is None:
         z = inducing_points(x, kernel, 0, options)
         prior = prior_for(kernel.to(x.device), x, task.prior_data(data).y, data.weight, z, generator)
@@ -89,7 +90,7 @@ def frozen_fit(
         z = inducing_points(x, kernel, len(y), options)
         # Length-scales from distances: the evidence of features that separate the classes prefers ones that see no distance.
         prior = PriorFit(kernel, 1.0, z, float("nan"), 0, True, "the median distance")
-    member = Member(type(network).__name__, mean, predictions, seconds + time.perf_counter() - start)
+    member = Member(type(network).__name__, mean, held_out.predicted(mean), seconds + time.perf_counter() - start)
     stacked = task.stack((member,), held_out)
     return finish(data, task, PriorChoice(kernel, prior, z, z), stacked, options, embedding)
 

@@ -215,7 +215,7 @@ def train_jointly(
     x, y = embedding(sample.to(device)), indicators(label.numpy(), num_classes, device)
     mean = ModuleMean(copy.deepcopy(network).to(device, options.network_dtype)).requires_grad_(True)
     with torch.no_grad():
-        task.require_outputs(mean.eval()(sample[:2].to(device)))
+        task.require_outputs(mean.eval()(sample[:2].to(device)), num_classes)
     asked = options.covariance.num_inducing
     count = SPARSE_INDUCING if asked == "auto" else asked
     z = x[torch.randperm(len(x), generator=generator)[: min(count, len(x))].to(device)]

@@ -21,6 +21,7 @@ from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, titsia
 from gwi.core.networks import EnsembleMLP
 from gwi.core.prior import PriorFit
 from gwi.core.row_sums import row_sums
+from gwi.core.scaling import OriginalRowsMean
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.sklearn_learner import Pending, estimator_learner
 from gwi.fitting.task import Member, NetworkSize, Task
@@ -140,7 +141,7 @@ def module_learner(module: nn.Module, data: FitData, task: Task, options: FitOpt
     # Small networks need, and bear, longer steps.
     learning_rate = 1e-2 if sum(p.numel() for p in module.parameters()) < 5000 else 3e-3
     with torch.no_grad():
-        task.require_outputs(ModuleMean(copy.deepcopy(module).eval())(data.x[:2]))
+        task.require_outputs(ModuleMean(copy.deepcopy(module).eval())(data.x[:2]), len(data.y))
     mean, fold_means = data.train_module(
         lambda: ModuleMean(copy.deepcopy(module)),
         task.loss,
@@ -162,10 +163,10 @@ def frozen_learner(mean: nn.Module, what: str, data: FitData, task: Task, name: 
             f"{what} may have seen the training rows, so they cannot judge its errors. "
             "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
         )
+    with torch.no_grad():
+        task.require_outputs(OriginalRowsMean(mean, data.scales)(data.held_out.x[:2]), len(data.y), what)
     mean = task.in_own_units(mean, data.scales)
-    held_out = data.held_out.predicted(mean)
-    task.require_outputs(held_out, what)
-    return Member(name, mean, held_out, time.perf_counter() - start)
+    return Member(name, mean, data.held_out.predicted(mean), time.perf_counter() - start)
 
 
 def stack(means: Sequence[nn.Module], weights: Float[Tensor, "J K"]) -> nn.Module:

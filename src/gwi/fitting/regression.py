@@ -109,8 +109,10 @@ class RegressionTask:
         """Of a user's network."""
         return max(FEWEST_EPOCHS, min(MOST_EPOCHS, SEEN_ROWS // num_rows))
 
-    def require_outputs(self, values: Float[Tensor, "J n"], what: str = "The network") -> None:
-        """One output serves several targets, so nothing is refused here."""
+    def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
+        """Refuse a mean that has not one output a target."""
+        if len(values) != num_outputs:
+            raise ValueError(f"{what} gives {len(values)} outputs a row; there are {num_outputs} target(s).")
 
     def learn_named(
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int

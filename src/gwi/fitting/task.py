@@ -161,8 +161,8 @@ class Task(Protocol):
         """Of a user's network."""
         ...
 
-    def require_outputs(self, values: Float[Tensor, "J n"], what: str = "The network") -> None:
-        """Refuse a mean that has not one output for each of the task's."""
+    def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
+        """Refuse a mean that has not one output for each target or class."""
         ...
 
     def learn_named(
