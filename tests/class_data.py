@@ -39,12 +39,12 @@ def small_network(x, y):
 
 
 class SmallCNN(nn.Module):
-    """Two convolutions, a dense layer, three classes of 1 × 8 × 8 images."""
+    """Two convolutions, a dense layer, three classes or other outputs of 1 × 8 × 8 images."""
 
-    def __init__(self):
+    def __init__(self, num_outputs=3):
         super().__init__()
         self.conv = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.ReLU())
-        self.dense = nn.Sequential(nn.Flatten(), nn.Linear(32, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+        self.dense = nn.Sequential(nn.Flatten(), nn.Linear(32, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, num_outputs))
 
     def forward(self, x):
         return self.dense(self.conv(x))

@@ -1,20 +1,21 @@
-"""A trained classifier as the mean, as it is: tables, images, loaders, and its files."""
+"""A trained network as the mean, as it is, of classes and of numbers: tables, images, loaders, and its files."""
 
 import copy
 
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
-from gwi import GWIClassifier
+from gwi import GWIClassifier, GWIRegressor
 from gwi.core import FeatureKernel, NetworkFeatures, default_kernel, mlp
 from gwi.fitting import frozen_network
 from gwi.fitting.frozen_network import feature_kernel
-from gwi.parts import Covariance, Frozen, Joint
+from gwi.parts import Covariance, Features, Frozen, Joint
 
 pytestmark = pytest.mark.unchecked
 
@@ -207,3 +208,115 @@ def test_a_network_of_double_precision_is_read_into_one_of_single(frozen, images
 def test_a_layer_that_is_not_there_is_named(network, data):
     with pytest.raises(ValueError, match="no submodule 'block'"):
         NetworkFeatures(network, "block")
+
+
+# Numbers
+
+
+def centres_of_ink(num_targets=1):
+    """Images of digits; where their ink is, across and down, with noise; and a network that learned it from the first 800."""
+    x = (load_digits().data / 16).reshape(-1, 1, 8, 8).astype(np.float32)
+    total, place = x.sum((1, 2, 3)), np.arange(8)
+    y = np.stack([(x.sum((1, axis)) * place).sum(1) / total for axis in (2, 3)], axis=1)[:, :num_targets]
+    y = y + 0.1 * np.random.default_rng(0).standard_normal(y.shape)
+    torch.manual_seed(0)
+    network = SmallCNN(num_targets)
+    rows, targets = torch.from_numpy(x[:800]), torch.from_numpy(y[:800]).float()
+    optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+    for _ in range(200):
+        optimiser.zero_grad()
+        (network(rows) - targets).square().mean().backward()
+        optimiser.step()
+    return x, y if num_targets > 1 else y[:, 0], network.eval()
+
+
+def loader(x, y):
+    return DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return centres_of_ink()
+
+
+@pytest.fixture(scope="module", params=["arrays", "loaders"])
+def regressor(request, numbers):
+    x, y, network = numbers
+    model = GWIRegressor(Frozen(network), kernel=Features(), covariance=Covariance(num_inducing=60), random_state=0)
+    if request.param == "arrays":
+        return model.fit(x[:800], y[:800], validation=(x[800:1100], y[800:1100]))
+    return model.fit(loader(x[:800], y[:800]), validation=loader(x[800:1100], y[800:1100]))
+
+
+def outputs_of(network, x):
+    with torch.no_grad():
+        return network(torch.from_numpy(x)).double().numpy()
+
+
+def test_a_regression_network_predicts_what_it_did_before(regressor, numbers):
+    x, y, network = numbers
+    mean = regressor.predict(x[1100:])
+    assert mean.shape == y[1100:].shape
+    np.testing.assert_allclose(mean, outputs_of(network, x[1100:])[:, 0], rtol=1e-6)
+    assert regressor.summary_.num_rows == 800
+    assert "features of the network before conv.3, dense.1" in str(regressor.summary_)
+
+
+def test_intervals_of_a_regression_network_hold_what_they_promise(regressor, numbers):
+    x, y, _ = numbers
+    lower, upper = regressor.predict_interval(x[1100:], 0.9).T
+    assert 0.86 < ((lower <= y[1100:]) & (y[1100:] <= upper)).mean() < 0.94
+
+
+def test_images_of_noise_are_strange_to_a_regression_network(regressor, numbers):
+    x, _, _ = numbers
+    noise = np.random.default_rng(0).random(x[1100:].shape).astype(np.float32)
+    assert np.median(regressor.ood_score(noise)) > np.quantile(regressor.ood_score(x[1100:]), 0.9)
+    epistemic = [regressor.decompose(rows).epistemic.mean() for rows in (noise, x[1100:])]
+    assert epistemic[0] > 2 * epistemic[1]
+
+
+def test_a_saved_regression_network_is_read_back_with_its_module(regressor, numbers, tmp_path):
+    x, _, _ = numbers
+    path = regressor.save(tmp_path / "model.gwi")
+    again = gwi.load(path, module=SmallCNN(1))
+    for found, wanted in zip(again.predict(x[1100:], return_std=True), regressor.predict(x[1100:], return_std=True), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(again.ood_score(x[1100:]), regressor.ood_score(x[1100:]))
+    np.testing.assert_array_equal(again.predict_interval(x[1100:]), regressor.predict_interval(x[1100:]))
+
+
+@pytest.mark.parametrize("kernel", ["features", "rbf"])
+def test_a_regression_network_may_have_several_targets(kernel, tmp_path):
+    x, y, network = centres_of_ink(2)
+    model = GWIRegressor(Frozen(network), kernel=kernel, covariance=Covariance(num_inducing=40), random_state=0)
+    model.fit(x[:800], y[:800], validation=(x[800:1100], y[800:1100]))
+    np.testing.assert_allclose(model.predict(x[1100:]), outputs_of(network, x[1100:]), rtol=1e-5)
+    again = gwi.load(model.save(tmp_path / "model.gwi"), module=SmallCNN(2))
+    np.testing.assert_array_equal(again.predict(x[1100:]), model.predict(x[1100:]))
+
+
+def test_a_regression_network_may_give_numbers_without_an_axis_for_them(numbers, regressor):
+    x, y, network = numbers
+
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network
+
+        def forward(self, rows):
+            return self.network(rows)[:, 0]
+
+    model = GWIRegressor(Frozen(Flat()), covariance=Covariance(num_inducing=60), random_state=0)
+    model.fit(x[:800], y[:800], validation=(x[800:1100], y[800:1100]))
+    np.testing.assert_allclose(model.predict(x[1100:]), regressor.predict(x[1100:]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["features", "rbf"])
+@pytest.mark.parametrize("num_outputs", [1, 3])
+def test_a_regression_network_with_other_outputs_than_targets_is_refused(num_outputs, kernel, numbers):
+    x, y, _ = numbers
+    both = np.column_stack([y, -y])
+    model = GWIRegressor(Frozen(SmallCNN(num_outputs).eval()), kernel=kernel, covariance=Covariance(num_inducing=10))
+    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs a row; there are 2 target"):
+        model.fit(x[:100], both[:100], validation=(x[100:150], both[100:150]))
