@@ -83,8 +83,9 @@ class StreamData:
         return value
 
     def with_targets(self, rule: Rule) -> StreamData:
-        """The same rows with other targets."""
-        return replace(self, y=rule(self.x, self.y), rule=rule)
+        """The same rows with other targets, made from those that they have."""
+        before = self.rule
+        return replace(self, y=rule(self.x, self.y), rule=rule if before is None else lambda x, y: rule(x, before(x, y)))
 
     def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> StreamData:
         """The same rows, with what a mean leaves over as targets."""
