@@ -31,7 +31,7 @@ from gwi.estimators.targets import LabelTargets, NumberTargets
 from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
-from gwi.fitting.data import ArrayData, FitOptions, HeldOut
+from gwi.fitting.data import ArrayData, FitOptions
 from gwi.fitting.frozen_network import frozen_fit, wants_features
 from gwi.fitting.joint_training import joint_network_fit, split_batches
 from gwi.fitting.paper import paper_fit
@@ -230,25 +230,12 @@ class GWIEstimator(BaseEstimator):
         if len(X) < 2:
             raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
         task = self._task()
-        data = self._data(X, targets, weight, judged, task, options)
+        data = pipeline.array_data(task, X, targets, options, weight=weight, validation=judged)
         if not self._by_paper:
             return partial(pipeline.fit, data, task, self._means(), options)
         if validation is not None:
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
         return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
-
-    def _data(
-        self, X: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any], judged: Any, task: Task, options: FitOptions
-    ) -> ArrayData:
-        scales, device = task.scales(X, targets, weight), options.device
-        x, y = scales.rows(X, device), task.targets(targets, scales, device)
-        w = torch.as_tensor(task.weights(weight), device=device)
-        if judged is None:
-            held_out = HeldOut(x, y, w, task.folds(y, options.generator).to(x.device), may_be_known=True)
-        else:
-            x_new, y_new = scales.rows(judged[0], device), task.targets(judged[1], scales, device)
-            held_out = HeldOut(x_new, y_new, torch.ones_like(y_new[0]), None, may_be_known=False)
-        return ArrayData(x, y, w, held_out, scales, options.generator)
 
     def _validation(self, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Validation rows and encoded targets as arrays.

@@ -33,7 +33,7 @@ from gwi.fitting.logit_targets import dirichlet_coding, indicator_coding, indica
 from gwi.fitting.regression import holds_all_rows
 from gwi.fitting.sklearn_learner import Pending, estimator_learner
 from gwi.fitting.stacking import best_scale, logit_weights
-from gwi.fitting.task import Member, NetworkSize, StackedMean
+from gwi.fitting.task import Member, NetworkSize, StackedMean, Task
 from gwi.models.classification import ClassificationModel, UsualScores, energy, prior_share_of
 from gwi.models.embeddings import Embedding
 from gwi.models.summary import MemberSummary, Summary
@@ -46,12 +46,10 @@ MOST_FACTOR_NUMBERS = 4e7
 MOST_OPERATIONS = 1e10
 # Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.
 MOST_COVARIANCES = 16
-# Epochs of a user's network that is a member of a stack.
-MEMBER_EPOCHS = 30
 
 
 @dataclass(frozen=True)
-class ClassificationTask:
+class ClassificationTask(Task):
     """Classes: softmax or robust-max of logits that are Gaussian.
 
     Attributes:
@@ -75,10 +73,6 @@ class ClassificationTask:
     def logit_scale(self) -> float | Literal["auto"]:
         """What the logits are multiplied by: chosen with the rest, or left as it is."""
         return "auto" if isinstance(self.tempering, str) else 1.0
-
-    def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
-        """Relative."""
-        return weight / weight.mean()
 
     def scales(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> Scales:
         """Centre and scale of each column; logits have a scale of their own."""
@@ -123,10 +117,6 @@ class ClassificationTask:
         if num_rows < 600:
             return NetworkSize(400, (64, 64), 2)
         return NetworkSize(800 if num_rows < 3000 else 3000, (128, 128), 1)
-
-    def num_epochs(self, num_rows: int) -> int:
-        """Of a user's network."""
-        return MEMBER_EPOCHS
 
     def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
         """Refuse a mean that has not one output a class."""
@@ -195,10 +185,6 @@ class ClassificationTask:
         if not (target == target[0]).all():
             return None
         return ConstantMean(torch.from_numpy(logits_of_one_class(target[0], self.classes)))
-
-    def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
-        """A mean of rows in the user's own units."""
-        return OriginalRowsMean(mean, scales, shape)
 
     def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
         """Weights and scale by the likelihood of held-out rows."""

@@ -14,17 +14,50 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
-from gwi.fitting.data import FitData, FitOptions
+from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import CovarianceSolver
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.learners import learn, name_of, stack
 from gwi.fitting.sklearn_learner import run_pending
 from gwi.fitting.task import Fit, StackedMean, Task
 from gwi.models.embeddings import Embedding, StandardisedRows
+
+
+def array_data(
+    task: Task,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    options: FitOptions,
+    *,
+    weight: NDArray[Any] | None = None,
+    validation: tuple[NDArray[Any], NDArray[Any]] | None = None,
+) -> ArrayData:
+    """Rows in memory, standardised as the task has them.
+
+    Args:
+        task: what is learned.
+        x: rows.
+        y: targets as the task takes them: one column each, or the places of labels.
+        options: of the fit.
+        weight: of each row; equal ones unless given.
+        validation: rows and targets to judge means on; the rows themselves, in folds, unless given.
+    """
+    weight = np.ones(len(x)) if weight is None else weight
+    scales, device = task.scales(x, y, weight), options.device
+    rows, targets = scales.rows(x, device), task.targets(y, scales, device)
+    w = torch.as_tensor(task.weights(weight), device=device)
+    if validation is None:
+        held_out = HeldOut(rows, targets, w, task.folds(targets, options.generator).to(rows.device), may_be_known=True)
+    else:
+        x_new, y_new = scales.rows(validation[0], device), task.targets(validation[1], scales, device)
+        held_out = HeldOut(x_new, y_new, torch.ones_like(y_new[0]), None, may_be_known=False)
+    return ArrayData(rows, targets, w, held_out, scales, options.generator)
 
 
 def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOptions) -> Fit:

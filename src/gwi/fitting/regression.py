@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -20,17 +20,16 @@ from gwi.core.noise import NoiseFit, fit_noise, noise_features
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
 from gwi.fitting import plan
-from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut
+from gwi.fitting.data import FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import ROUGH_TOLERANCE, CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice, prior_for
 from gwi.fitting.learners import kernel_member, network_learner
 from gwi.fitting.stacking import convex_weights, cross_fitted
-from gwi.fitting.task import Member, NetworkSize, StackedMean
+from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.embeddings import Embedding
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Gaussian, Network, NoiseKind
-from gwi.predictors.linear import plain_predictor
 
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 # Laws under which the noise is fitted: one with tails so heavy that far rows do not decide it, and the normal one.
@@ -42,7 +41,7 @@ MOST_REPEATED = 100_000
 
 
 @dataclass(frozen=True)
-class RegressionTask:
+class RegressionTask(Task):
     """Numbers: Gaussian noise σ²(x) around f, with Student's tails where held-out rows ask for them.
 
     Attributes:
@@ -72,47 +71,17 @@ class RegressionTask:
         """Standardised numbers."""
         return scales.targets(y, device)
 
-    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
-        """The fold of each row, at random."""
-        num_rows = y.shape[1]
-        fold = torch.empty(num_rows, dtype=torch.long)
-        fold[torch.randperm(num_rows, generator=generator)] = torch.arange(num_rows) % min(NUM_FOLDS, num_rows)
-        return fold
-
     def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
         """The stack that the size of the table asks for."""
         return plan.planned(plan.regression_members(data.num_rows, data.x.shape[1]), data.num_rows, data.x.shape[1], max_time)
-
-    def prior_data(self, data: FitData) -> FitData:
-        """The targets themselves."""
-        return data
-
-    def most_inducing(self, num_outputs: int) -> float:
-        """All targets share one factor of the covariance, so there is no bound."""
-        return math.inf
-
-    def num_free(self, num_outputs: int) -> int | None:
-        """Each target has its own noise."""
-        return None
 
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
         """Σ_j (m_j − y_j)² of each row."""
         return (outputs - targets).square().sum(-1)
 
-    def network_size(self, num_rows: int) -> NetworkSize:
-        """Of our own network."""
-        if num_rows < 600:
-            return NetworkSize(1000, (64, 64), 2)
-        return NetworkSize(2500 if num_rows < 3000 else 5000, (128, 128), 1)
-
     def num_epochs(self, num_rows: int) -> int:
         """Of a user's network."""
         return max(FEWEST_EPOCHS, min(MOST_EPOCHS, SEEN_ROWS // num_rows))
-
-    def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
-        """Refuse a mean that has not one output a target."""
-        if len(values) != num_outputs:
-            raise ValueError(f"{what} gives {len(values)} outputs a row; there are {num_outputs} target(s).")
 
     def learn_named(
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
@@ -131,22 +100,6 @@ class RegressionTask:
         rest = network_learner(data.less(kernel.mean, kernel.held_out), self, Network(), options, place)
         mean = SumMean([kernel.mean, rest.mean])
         return Member(name, mean, kernel.held_out + rest.held_out, kernel.seconds + rest.seconds)
-
-    def is_predictor(self, item: Any) -> bool:
-        """Whether an object fits and predicts."""
-        return hasattr(item, "fit") and hasattr(item, "predict")
-
-    def plain(self, model: Any) -> Any:
-        """A fitted predictor as plain numbers where it can be held so."""
-        return plain_predictor(model) or model
-
-    def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
-        """One column as one axis."""
-        return y[:, 0] if y.shape[1] == 1 else y
-
-    def constant_mean(self, target: NDArray[Any]) -> nn.Module | None:
-        """Predictors learn constants themselves."""
-        return None
 
     def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
         """A mean in the user's own units, seen from standardised rows and targets."""

@@ -1,10 +1,15 @@
-"""What a task is to the pipeline: the likelihood, and all that follows from it. A new task is one class with these methods."""
+"""What a task is to the pipeline: the likelihood, and all that follows from it.
+
+A new task is one subclass of `Task`: it says what `Task` leaves open, and the rest where its answer is not the usual one.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -13,15 +18,20 @@ from torch import Tensor, nn
 
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import Scales
-from gwi.fitting.data import FitData, FitOptions, HeldOut
+from gwi.core.scaling import OriginalRowsMean, Scales
+from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut
 from gwi.models.embeddings import Embedding
 from gwi.models.summary import Summary
+from gwi.predictors.linear import plain_predictor
 
 if TYPE_CHECKING:
     from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
     from gwi.fitting.hyperparameters import PriorChoice
     from gwi.fitting.sklearn_learner import Pending
+
+
+# Epochs of a user's network that is a member of a stack.
+MEMBER_EPOCHS = 30
 
 
 @dataclass(frozen=True)
@@ -103,108 +113,50 @@ class Fit:
     embedding: Embedding
 
 
-@runtime_checkable
-class Task(Protocol):
-    """Regression, classification, or another likelihood."""
+class Task(ABC):
+    """Regression, classification, or another likelihood.
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Means that are called by name."""
-        ...
+    Attributes:
+        names: of means that are called by name.
+        wanted: what a mean may be, in words.
+    """
 
-    @property
-    def wanted(self) -> str:
-        """What a mean may be, in words."""
-        ...
+    names: tuple[str, ...]
+    wanted: str
 
-    def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
-        """Sample weights as means take them."""
-        ...
+    # What a task must say.
 
+    @abstractmethod
     def scales(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> Scales:
         """Between the user's values and standardised ones."""
-        ...
 
+    @abstractmethod
     def targets(self, y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J N"]:
         """What means learn: standardised numbers, or indicators of classes."""
-        ...
 
-    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
-        """The fold of each row."""
-        ...
-
+    @abstractmethod
     def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
         """The means that ``"auto"`` stacks, and what to say of it."""
-        ...
 
-    def prior_data(self, data: FitData) -> FitData:
-        """With targets that speak for the kernel."""
-        ...
-
-    def most_inducing(self, num_outputs: int) -> float:
-        """With more rows than this not every row is an inducing point."""
-        ...
-
-    def num_free(self, num_outputs: int) -> int | None:
-        """How many outputs are independent of each other, where they share one noise; None where each has its own."""
-        ...
-
+    @abstractmethod
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
         """Of each row, by which networks are trained."""
-        ...
 
-    def network_size(self, num_rows: int) -> NetworkSize:
-        """Of our own network."""
-        ...
-
-    def num_epochs(self, num_rows: int) -> int:
-        """Of a user's network."""
-        ...
-
-    def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
-        """Refuse a mean that has not one output for each target or class."""
-        ...
-
+    @abstractmethod
     def learn_named(
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
     ) -> Member | Pending:
         """Train a mean that is called by a name of this task's."""
-        ...
 
-    def is_predictor(self, item: Any) -> bool:
-        """Whether an object fits and predicts what this task needs."""
-        ...
-
-    def plain(self, model: Any) -> Any:
-        """A fitted predictor as plain numbers where it can be held so."""
-        ...
-
-    def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Targets, one row each, as predictors take them."""
-        ...
-
-    def constant_mean(self, target: NDArray[Any]) -> nn.Module | None:
-        """What stands for a predictor where there is nothing to learn; None where there is."""
-        ...
-
-    def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
-        """A mean in the user's own units, seen from standardised rows and targets."""
-        ...
-
+    @abstractmethod
     def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
         """Weigh the means by their errors on held-out rows."""
-        ...
 
-    def refine(
-        self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
-    ) -> tuple[PriorFit, StackedMean, str]:
-        """The prior of the covariance, and the mean, now that held-out predictions are known; and what was done in words."""
-        ...
-
+    @abstractmethod
     def noise_levels(self, data: FitData, solver: CovarianceSolver, stacked: StackedMean) -> list[float]:
         """σ² of each output, or what takes its place in the covariance."""
-        ...
 
+    @abstractmethod
     def calibrate(
         self,
         data: FitData,
@@ -215,4 +167,69 @@ class Task(Protocol):
         note: str,
     ) -> tuple[Any, Summary]:
         """Noise and tails, or scales of logits and variances, by the held-out rows; seconds in the summary are left to others."""
-        ...
+
+    # What has a usual answer.
+
+    def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
+        """Sample weights as means take them: relative."""
+        return weight / weight.mean()
+
+    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+        """The fold of each row, at random."""
+        num_rows = y.shape[1]
+        fold = torch.empty(num_rows, dtype=torch.long)
+        fold[torch.randperm(num_rows, generator=generator)] = torch.arange(num_rows) % min(NUM_FOLDS, num_rows)
+        return fold
+
+    def prior_data(self, data: FitData) -> FitData:
+        """With targets that speak for the kernel: those that there are."""
+        return data
+
+    def most_inducing(self, num_outputs: int) -> float:
+        """With more rows than this not every row is an inducing point; no bound where outputs share a factor."""
+        return math.inf
+
+    def num_free(self, num_outputs: int) -> int | None:
+        """How many outputs are independent of each other, where they share one noise; None where each has its own."""
+        return None
+
+    def network_size(self, num_rows: int) -> NetworkSize:
+        """Of our own network."""
+        if num_rows < 600:
+            return NetworkSize(1000, (64, 64), 2)
+        return NetworkSize(2500 if num_rows < 3000 else 5000, (128, 128), 1)
+
+    def num_epochs(self, num_rows: int) -> int:
+        """Of a user's network."""
+        return MEMBER_EPOCHS
+
+    def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
+        """Refuse a mean that has not one output for each target or class."""
+        if len(values) != num_outputs:
+            raise ValueError(f"{what} gives {len(values)} outputs a row; there are {num_outputs} target(s).")
+
+    def is_predictor(self, item: Any) -> bool:
+        """Whether an object fits and predicts what this task needs."""
+        return hasattr(item, "fit") and hasattr(item, "predict")
+
+    def plain(self, model: Any) -> Any:
+        """A fitted predictor as plain numbers where it can be held so."""
+        return plain_predictor(model) or model
+
+    def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Targets, one row each, as predictors take them: one column as one axis."""
+        return y[:, 0] if y.shape[1] == 1 else y
+
+    def constant_mean(self, target: NDArray[Any]) -> nn.Module | None:
+        """What stands for a predictor where there is nothing to learn; None where there is, or where it learns constants."""
+        return None
+
+    def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
+        """A mean of the user's own rows, seen from standardised ones; its values are as the means of this task have them."""
+        return OriginalRowsMean(mean, scales, shape)
+
+    def refine(
+        self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
+    ) -> tuple[PriorFit, StackedMean, str]:
+        """The prior of the covariance, and the mean, now that held-out predictions are known; and what was done in words."""
+        return prior.fit, stacked, ""
