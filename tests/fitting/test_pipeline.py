@@ -11,8 +11,9 @@ from gwi import GWIClassifier, GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.fitting import pipeline
 from gwi.fitting.classification import ClassificationTask
-from gwi.fitting.data import ArrayData, FitOptions, HeldOut
+from gwi.fitting.data import ArrayData, FitOptions
 from gwi.fitting.hyperparameters import prior_for
+from gwi.fitting.pipeline import array_data
 from gwi.fitting.regression import RegressionTask
 from gwi.fitting.stream_data import stream_data
 from gwi.parts import Covariance
@@ -22,26 +23,10 @@ from waves import wave
 SUMS = ("gram", "projection", "residual", "target_energy", "log_weight")
 
 
-def seeded(seed=0):
-    """A generator as an estimator makes it of its `random_state`."""
-    return torch.Generator().manual_seed(int(check_random_state(seed).randint(2**31 - 1)))
-
-
-def options_of(generator, covariance=None):
+def options(covariance=None):
+    """As an estimator makes them, of the `random_state` zero."""
+    generator = torch.Generator().manual_seed(int(check_random_state(0).randint(2**31 - 1)))
     return FitOptions("auto", Covariance() if covariance is None else covariance, freeze=False, generator=generator)
-
-
-def array_data(task, x, y, generator, validation=None):
-    """Rows and targets, standardised, with folds to judge on, or rows of their own."""
-    scales = task.scales(x, y, np.ones(len(x)))
-    rows, targets = scales.rows(x, "cpu"), task.targets(y, scales, "cpu")
-    weight = torch.ones_like(targets[0])
-    if validation is None:
-        held_out = HeldOut(rows, targets, weight, task.folds(targets, generator), may_be_known=True)
-    else:
-        new = task.targets(validation[1], scales, "cpu")
-        held_out = HeldOut(scales.rows(validation[0], "cpu"), new, torch.ones_like(new[0]), None, may_be_known=False)
-    return ArrayData(rows, targets, weight, held_out, scales, generator)
 
 
 @pytest.mark.parametrize("judged", ["by folds", "by rows of their own"])
@@ -51,9 +36,9 @@ def test_numbers_are_those_of_the_regressor(means, judged):
     x, y = x[np.argsort(x[:, 0])], y[np.argsort(x[:, 0])]  # The order in which the estimator puts rows.
     validation = None if judged == "by folds" else (x_new, y_new)
     wanted = GWIRegressor("auto" if means is None else means, random_state=0).fit(x, y, validation=validation)
-    generator, task = seeded(), RegressionTask()
+    how, task = options(), RegressionTask()
     columns = None if validation is None else (x_new, y_new[:, None])
-    found = pipeline.fit(array_data(task, x, y[:, None], generator, columns), task, means, options_of(generator))
+    found = pipeline.fit(array_data(task, x, y[:, None], how, validation=columns), task, means, how)
     for mine, theirs in zip(found.model.law(x_new), wanted.model_.law(x_new), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert [m.name for m in found.summary.members] == [m.name for m in wanted.summary_.members]
@@ -68,18 +53,18 @@ def test_classes_are_those_of_the_classifier(means):
     x, names = x[order], names[order]
     wanted = GWIClassifier("auto" if means is None else means, random_state=0).fit(x, names)
     classes, places = np.unique(names, return_inverse=True)
-    generator, task = seeded(), ClassificationTask(classes)
-    found = pipeline.fit(array_data(task, x, places, generator), task, means, options_of(generator))
+    how, task = options(), ClassificationTask(classes)
+    found = pipeline.fit(array_data(task, x, places, how), task, means, how)
     np.testing.assert_array_equal(found.model.probabilities(x_new)[0], wanted.predict_proba(x_new))
     assert found.summary.held_out_nll == wanted.summary_.held_out_nll
 
 
 def test_a_fit_is_finished_again_with_other_options():
-    (x, y), generator, task = wave(60), seeded(), RegressionTask()
-    fit = pipeline.fit(array_data(task, x, y[:, None], generator), task, ["svgp", Ridge()], options_of(generator))
-    again = pipeline.finish(fit.data, task, fit.prior, fit.stacked, options_of(generator))
+    (x, y), how, task = wave(60), options(), RegressionTask()
+    fit = pipeline.fit(array_data(task, x, y[:, None], how), task, ["svgp", Ridge()], how)
+    again = pipeline.finish(fit.data, task, fit.prior, fit.stacked, options())
     np.testing.assert_array_equal(again.model.law(x)[1], fit.model.law(x)[1])
-    sure = pipeline.finish(fit.data, task, fit.prior, fit.stacked, options_of(generator, Covariance("zero")))
+    sure = pipeline.finish(fit.data, task, fit.prior, fit.stacked, options(Covariance("zero")))
     np.testing.assert_array_equal(sure.model.mean(x), fit.model.mean(x))
     assert sure.model.marginals(x)[1].mean() < fit.model.marginals(x)[1].mean()
     assert sure.summary.covariance == "zero"
@@ -140,9 +125,9 @@ def test_a_kernel_mean_and_its_covariance_are_the_same_from_a_stream():
     prior = pipeline.PriorChoice(kernel, fitted, z, z)
     fits = []
     for data in (streamed, arrays):
-        member = task.learn_named("svgp", data, fitted, z, options_of(generator), 0)
+        member = task.learn_named("svgp", data, fitted, z, options(), 0)
         stacked = task.stack((member,), data.held_out)
-        fits.append(pipeline.finish(data, task, prior, stacked, options_of(generator, Covariance("titsias"))))
+        fits.append(pipeline.finish(data, task, prior, stacked, options(Covariance("titsias"))))
     x = streamed.scales.original_rows(streamed.held_out.x.numpy())
     for found, wanted in zip(*(fit.model.law(x) for fit in fits), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
