@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from gwi.core.means import ConstantMean, OriginalRowsMean, SumMean
+from gwi.core.means import ConstantMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales

@@ -17,11 +17,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, titsias_coefficients
+from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, OriginalRowsMean, titsias_coefficients
 from gwi.core.networks import EnsembleMLP
 from gwi.core.prior import PriorFit
 from gwi.core.row_sums import row_sums
-from gwi.core.scaling import OriginalRowsMean
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.sklearn_learner import Pending, estimator_learner
 from gwi.fitting.task import Member, NetworkSize, Task

@@ -16,9 +16,10 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gwi.core.means import OriginalRowsMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import OriginalRowsMean, Scales
+from gwi.core.scaling import Scales
 from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut
 from gwi.models.embeddings import Embedding
 from gwi.models.summary import Summary
