@@ -17,10 +17,9 @@ from sklearn.neural_network import MLPClassifier
 
 from classifier_cases import ALL, fitted, same_bits, table, there_and_back
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
-from gwi.core.means import FixedMean
+from gwi.core.means import FixedMean, OriginalRowsMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
-from gwi.core.means import OriginalRowsMean
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.models.regression import RegressionModel

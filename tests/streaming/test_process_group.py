@@ -93,7 +93,7 @@ def closed_forms(shares):
     own = list(stream.chunks())
     losses = [squares(network(x), y.mT) for x, y in own]
     joint = torch.cat(losses) if losses else torch.empty(0, dtype=torch.float64)
-    add_gradients(joint.sum() / stream.num_rows, list(network.parameters()), stream.ranks)
+    add_gradients(joint.sum() / stream.num_rows, list(network.parameters()), stream.processes)
     return {
         "rows": torch.tensor(sums.num_rows),
         "sample": data.x,

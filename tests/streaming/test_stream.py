@@ -98,7 +98,7 @@ def test_batches_of_an_epoch_are_every_training_row_once():
     seen = torch.cat([x for x, _ in stream.batches(7, seed=1)])
     x, _, _ = rows()
     wanted = stream.scales.rows(x[~stream.sketch.is_judge(np.arange(len(x)))], "cpu")
-    assert sum(stream.rows_of_ranks) == len(seen) == len(wanted)
+    assert sum(stream.rows_of_processes) == len(seen) == len(wanted)
     torch.testing.assert_close(seen[seen[:, 0].argsort()], wanted[wanted[:, 0].argsort()], rtol=0, atol=0)
 
 

@@ -275,7 +275,7 @@ class GWIEstimator(BaseEstimator):
             estimator=self,
             report=options.report,
         )
-        self._targets.learn_source(data.stream.classes, y, len(data.y))
+        self._targets.learn_source(data.classes, y, len(data.y))
         self.n_features_in_ = data.x.shape[1]
         if source.features is not None:
             self.feature_names_in_ = np.array(source.features, dtype=object)

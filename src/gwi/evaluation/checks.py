@@ -90,6 +90,12 @@ def graded(
     return next((name for name, threshold in levels if threshold is not None and value >= threshold), None)
 
 
+def require_numbers(estimator: object, otherwise: str) -> None:
+    """Refuse what predicts classes where the law of a number is looked at."""
+    if hasattr(estimator, "predict_proba"):
+        raise TypeError(otherwise)
+
+
 @runtime_checkable
 class Checkable(Protocol):
     """A fitted model, as checks see it."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.evaluation.checks import Check, Finding, found, graded, training_checks
+from gwi.evaluation.checks import Check, Finding, found, graded, require_numbers, training_checks
 
 # The kernel is confident where less than half of its prior variance is left.
 CONFIDENT = 0.5
@@ -69,8 +69,7 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
         X: rows that it has not seen, such as those it will be used on.
         y: their targets.
     """
-    if hasattr(estimator, "predict_proba"):
-        raise TypeError(f"diagnose takes a fitted GWIRegressor; {type(estimator).__name__} is a classifier.")
+    require_numbers(estimator, f"diagnose takes a fitted GWIRegressor; {type(estimator).__name__} is a classifier.")
     rows = estimator._rows(X)
     model, summary = estimator.model_, estimator.summary_
     targets = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -35,7 +36,7 @@ from gwi.fitting.frozen_network import frozen_fit, layer_of, pixel_scales, wants
 from gwi.fitting.held_out_covariance import HeldOutCovariance
 from gwi.fitting.hyperparameters import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, PriorChoice, prior_for, row_kernel
 from gwi.fitting.logit_targets import dirichlet_coding, indicators, rescaled
-from gwi.fitting.task import Fit, Member, Task
+from gwi.fitting.task import Fit, Member
 from gwi.models.embeddings import CHUNK_SIZE, StandardisedRows
 from gwi.parts import Frozen, Joint, Paper
 from gwi.streaming.batches import Batches
@@ -306,7 +307,7 @@ def joint_network_fit(
     training: Batches,
     validation: Batches,
     shape: tuple[int, ...],
-    task: Task,
+    task: Any,
     options: FitOptions,
 ) -> Fit:
     """A copy of the network, trained; scales are then chosen on the validation rows.
@@ -314,7 +315,6 @@ def joint_network_fit(
     Where the kernel is on features, what the network has learned gives them. Given the mean, the covariance is then found in
     closed form, so that of training is not missed: on pixels it would not know images of other kinds.
     """
-    assert isinstance(task, ClassificationTask)
     settings = Settings.of(part, training)
     if isinstance(part, Paper):
         return _paper_fit(part, training, validation, shape, task, options, settings)

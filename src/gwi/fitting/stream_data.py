@@ -26,7 +26,7 @@ from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
 from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, shares_of
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.stream import Stream
+from gwi.streaming.stream import Encode, Stream, class_indicators, standardised
 from gwi.streaming.summary import NUM_JUDGES, Moments, Sketch, sketch
 from gwi.streaming.training import train_on_stream
 from gwi.tables.rows import FEW_NUMBERS as FEW_NUMBERS
@@ -41,6 +41,7 @@ class StreamData:
 
     Attributes:
         stream: all training rows.
+        classes: the labels, in order; none for numbers.
         rule: what is learned at each row; its targets unless given.
     """
 
@@ -51,6 +52,7 @@ class StreamData:
     scales: Scales
     generator: torch.Generator
     stream: Stream
+    classes: NDArray[Any]
     note: str = ""
     rule: Rule | None = None
     is_sample: bool = True
@@ -66,19 +68,17 @@ class StreamData:
 
     def totals(self) -> Float[Tensor, " J"]:
         """How many rows have each label."""
-        classes = self.stream.classes
-        assert classes is not None
-        return self.y.new_tensor([self.stream.sketch.labels[label] for label in classes.tolist()])
+        return self.y.new_tensor([self.stream.sketch.labels[label] for label in self.classes.tolist()])
 
     def agreed(self, value: T) -> T:
         """The value; where processes share the rows, that of the first of them."""
-        return value if self.stream.ranks.size == 1 else self.stream.ranks.from_first(lambda: value)
+        return value if self.stream.processes.size == 1 else self.stream.processes.from_first(lambda: value)
 
     def decided(self, function: Callable[[], T]) -> T:
         """What the function gives; where processes share the rows, what it gives on the first of them."""
-        if self.stream.ranks.size == 1:
+        if self.stream.processes.size == 1:
             return function()
-        value, state = self.stream.ranks.from_first(lambda: (function(), self.generator.get_state()))
+        value, state = self.stream.processes.from_first(lambda: (function(), self.generator.get_state()))
         self.generator.set_state(state)
         return value
 
@@ -210,16 +210,17 @@ def stream_data(
         )
         if processes.is_first:
             _write_sketch(kept, found)
-    classes: NDArray[Any] | None = None
-    scales = found.scales()
+    scales, classes = found.scales(), np.empty(0)
+    encode: Encode = standardised
     if labels:
         classes = np.array(sorted(found.labels))
         if len(classes) < 2:
             raise ValueError(f"A classifier needs rows of at least two classes; got one class, {classes[0]!r}.")
         scales = Scales(scales.x_centre, scales.x_scale, np.zeros(len(classes)), np.ones(len(classes)))
+        encode = class_indicators(classes)
     if not len(found.learning):
         raise ValueError(f"The source has {found.num_rows} rows, too few to learn from; pass them as arrays.")
-    stream = Stream(source, found, scales, divided, processes, device, classes, kept, report)
+    stream = Stream(source, found, scales, divided, processes, device, encode, kept, report)
     x, y = stream.tensors(found.learning)
     judges = found.judges if validation is None else _validation(validation, found.seed, labels, source.features)
     if judges.x.ndim != 2 or judges.x.shape[1] != x.shape[1]:
@@ -229,7 +230,7 @@ def stream_data(
         raise ValueError(f"validation needs {y.shape[0]} target(s), like the training rows; got {y_judge.shape[0]}.")
     held_out = HeldOut(x_judge, y_judge, torch.ones_like(y_judge[0]), None, may_be_known=found.num_judges > 0)
     note = f"rows were read from a stream; {len(judges)} rows judge, and {len(x)} more were sampled for prior and inducing points"
-    return StreamData(x, y, torch.ones_like(y[0]), held_out, scales, generator, stream, note)
+    return StreamData(x, y, torch.ones_like(y[0]), held_out, scales, generator, stream, classes, note)
 
 
 def validation_arrays(validation: Any, features: Sequence[str] | NDArray[Any] | None, *, labels: bool = False) -> Any:

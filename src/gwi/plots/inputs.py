@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.estimators.regressor import GWIRegressor
+from gwi.estimators.base import GWIEstimator
+from gwi.evaluation.checks import require_numbers
 from gwi.evaluation.regression import Law
 from gwi.models.regression import RegressionModel
 
@@ -21,12 +22,10 @@ MAX_DOTS = 1000
 
 def regression(model: Any, X: Any, function: str) -> tuple[RegressionModel, Array]:
     """What predicts, and the rows as an array."""
-    if hasattr(model, "predict_proba"):
-        raise TypeError(
-            f"{function} draws the law of a number, and {type(model).__name__} predicts classes: use plot_calibration."
-        )
-    if not isinstance(model, GWIRegressor):
-        raise TypeError(f"{function} takes a fitted GWIRegressor; got {type(model).__name__}. Of a pipeline, pass its last step.")
+    name = type(model).__name__
+    require_numbers(model, f"{function} draws the law of a number, and {name} predicts classes: use plot_calibration.")
+    if not isinstance(model, GWIEstimator):
+        raise TypeError(f"{function} takes a fitted GWIRegressor; got {name}. Of a pipeline, pass its last step.")
     check_is_fitted(model, "model_")
     return model.model_, model._rows(X)
 
@@ -41,9 +40,10 @@ def law_and_targets(model: Any, X: Any, y: Any, target: int, function: str) -> t
 
 def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"], Bool[NDArray[Any], " N"]]:
     """Of a classifier at each row, the probability of the most probable class, and whether it is the right one."""
-    if not hasattr(model, "predict_proba"):
+    predict = getattr(model, "predict_proba", None)
+    if predict is None:
         raise TypeError(f"plot_confidence takes a classifier with predict_proba; got {type(model).__name__}.")
-    probabilities = np.asarray(plain(model.predict_proba(X)), dtype=np.float64)
+    probabilities = np.asarray(plain(predict(X)), dtype=np.float64)
     labels, classes = np.asarray(plain(y)), np.asarray(model.classes_)
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):

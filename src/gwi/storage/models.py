@@ -7,7 +7,7 @@ believed: shapes come from the tensors themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -55,7 +55,7 @@ def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
         "kernel": _encode_posterior_kernel(model.posterior.kernel, w),
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
     }
-    document |= _encode_numbers(model, w) if isinstance(model, RegressionModel) else _encode_classes(model)
+    document |= _CODECS[document["task"]][0](model, w)
     document["kernels"] = [encode_kernel(kernel, w, f"kernel.{i}") for i, kernel in enumerate(w.kernels)]
     return document, w.tensors
 
@@ -72,7 +72,7 @@ def _encode_numbers(model: RegressionModel, w: Writer) -> Node:
     }
 
 
-def _encode_classes(model: ClassificationModel) -> Node:
+def _encode_classes(model: ClassificationModel, w: Writer) -> Node:
     return {
         "classes": _encode_labels(model.classes),
         "logit_scale": model.logit_scale,
@@ -98,12 +98,11 @@ def decode_model(
     """
     r = Reader(tensors, modules, device)
     try:
-        kind = _MODELS[document["task"]]
+        decode = _CODECS[document["task"]][1]
         embedding = _decode_embedding(document["embedding"], r)
         kernel = _decode_posterior_kernel(document, r)
         mean = decode_mean(document["mean"], r)
         posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
-        decode = _decode_numbers if kind is RegressionModel else _decode_classes
         model: Model = decode(document, r, posterior, embedding)
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
@@ -165,6 +164,12 @@ def _decode_classes(document: Node, r: Reader, posterior: GaussianMeasure, embed
     if not valid or len(model.tempering_factor) != num_classes or not (epsilon is None or 0 < epsilon < 1):
         raise ValueError("a scale is out of range")
     return model
+
+
+_CODECS: dict[str, tuple[Callable[..., Node], Callable[..., Model]]] = {
+    "regression": (_encode_numbers, _decode_numbers),
+    "classification": (_encode_classes, _decode_classes),
+}
 
 
 def _encode_embedding(embedding: Embedding, w: Writer) -> Node:

@@ -30,6 +30,25 @@ from gwi.tables.rows import Chunk, RowSource
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 
+# From the targets of a source to what is learned.
+Encode = Callable[[NDArray[Any], Scales, "torch.device | str"], Tensor]
+
+
+def standardised(y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J n"]:
+    """Numbers."""
+    return scales.targets(y, device)
+
+
+def class_indicators(classes: NDArray[Any]) -> Encode:
+    """Labels, as indicators of these classes."""
+
+    def encode(y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J n"]:
+        place = torch.from_numpy(indices(np.array(y.tolist()), classes))
+        return nn.functional.one_hot(place, len(classes)).mT.to(device, torch.float64).contiguous()
+
+    return encode
+
+
 @dataclass(frozen=True)
 class Stream:
     """Training rows: all of a source but those that judge.
@@ -39,10 +58,10 @@ class Stream:
         sketch: what one pass over them found.
         scales: between the source's values and standardised ones.
         shares: the groups of each process.
-        ranks: the processes.
+        processes: those that share the rows.
         device: where tensors go.
-        classes: the labels, in order, when targets are indicators of them; None for numbers.
-        snapshots: where progress is kept.
+        encode: from the targets of a source to standardised numbers or indicators of classes.
+        checkpoints: where progress is kept.
         report: of progress.
     """
 
@@ -50,10 +69,10 @@ class Stream:
     sketch: Sketch
     scales: Scales
     shares: tuple[tuple[int, ...], ...]
-    ranks: ProcessGroup = field(default_factory=ProcessGroup.current)
+    processes: ProcessGroup = field(default_factory=ProcessGroup.current)
     device: torch.device | str = "cpu"
-    classes: NDArray[Any] | None = None
-    snapshots: Checkpoints = field(default_factory=Checkpoints)
+    encode: Encode = standardised
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     report: Report = silent
     # The last sums, found again by the value of kernel and Z, never by name: what is asked for twice is read once.
     _last: list[tuple[str, list[Tensor], bool, RowSums]] = field(default_factory=list, repr=False)
@@ -66,10 +85,10 @@ class Stream:
     @property
     def num_outputs(self) -> int:
         """J."""
-        return len(self.scales.y_scale) if self.classes is None else len(self.classes)
+        return len(self.scales.y_scale)
 
     @cached_property
-    def rows_of_ranks(self) -> tuple[int, ...]:
+    def rows_of_processes(self) -> tuple[int, ...]:
         """How many training rows each process has."""
         ends = np.cumsum(self.source.group_sizes)
         judging = np.bincount(np.searchsorted(ends, self.sketch.judges.number, side="right"), minlength=len(ends))
@@ -78,11 +97,7 @@ class Stream:
 
     def tensors(self, chunk: Chunk) -> tuple[Float[Tensor, "n D"], Float[Tensor, "J n"]]:
         """Standardised rows and targets."""
-        x = self.scales.rows(chunk.x, self.device)
-        if self.classes is None:
-            return x, self.scales.targets(chunk.y, self.device)
-        place = torch.from_numpy(indices(np.array(chunk.y.tolist()), self.classes))
-        return x, nn.functional.one_hot(place, len(self.classes)).mT.to(self.device, torch.float64).contiguous()
+        return self.scales.rows(chunk.x, self.device), self.encode(chunk.y, self.scales, self.device)
 
     def _training(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
@@ -92,12 +107,12 @@ class Stream:
 
     def chunks(self) -> Iterator[tuple[Float[Tensor, "n D"], Float[Tensor, "J n"]]]:
         """The training rows of this process, in order."""
-        for chunk in self._training(in_order(self.source, self.shares[self.ranks.rank])):
+        for chunk in self._training(in_order(self.source, self.shares[self.processes.rank])):
             yield self.tensors(chunk)
 
     def batch_sizes(self, step: int, num_steps: int) -> tuple[int, ...]:
         """Rows of each process in a step of an epoch: in proportion to what it has, so that all end an epoch together."""
-        return tuple((step + 1) * rows // num_steps - step * rows // num_steps for rows in self.rows_of_ranks)
+        return tuple((step + 1) * rows // num_steps - step * rows // num_steps for rows in self.rows_of_processes)
 
     def batches(self, num_steps: int, seed: int) -> Iterator[tuple[Float[Tensor, "b D"], Float[Tensor, "J b"]]]:
         """One epoch of this process in random order: a batch, which may be empty, for each step.
@@ -106,13 +121,13 @@ class Stream:
             num_steps: of the epoch.
             seed: of the order, one each epoch.
         """
-        mine = self.shares[self.ranks.rank]
-        blocks = self._training(shuffled(self.source, mine, seed_of(seed, self.ranks.rank)))
+        mine = self.shares[self.processes.rank]
+        blocks = self._training(shuffled(self.source, mine, seed_of(seed, self.processes.rank)))
         width = len(self.scales.x_scale)
         empty = torch.empty(0, width, dtype=torch.float64, device=self.device)
         held, start = (empty, empty.new_empty(self.num_outputs, 0)), 0
         for step in range(num_steps):
-            size = self.batch_sizes(step, num_steps)[self.ranks.rank]
+            size = self.batch_sizes(step, num_steps)[self.processes.rank]
             while len(held[0]) - start < size:
                 x, y = self.tensors(next(blocks))
                 held = torch.cat([held[0][start:], x]), torch.cat([held[1][:, start:], y], dim=1)
@@ -135,7 +150,7 @@ class Stream:
             same = text == key[0] and all(map(torch.equal, values, key[1]))
             if same and (not targets or (is_plain and rule is None)):
                 return found
-        found = self.ranks_total(self._own_sums(kernel, z, rule))
+        found = self.total_sums(self._own_sums(kernel, z, rule))
         self._last[:] = [(*key, rule is None, found)]
         return found
 
@@ -143,7 +158,7 @@ class Stream:
     def _own_sums(self, kernel: Kernel, z: Tensor, rule: Rule | None) -> RowSums:
         factor = cholesky(kernel_matrix(kernel, z), name="k(Z, Z)").factor
         total: RowSums | None = None
-        done, mine = 0, max(self.rows_of_ranks[self.ranks.rank], 1)
+        done, mine = 0, max(self.rows_of_processes[self.processes.rank], 1)
         for x, y in self.chunks():
             part = row_sums(kernel, z, x, y if rule is None else rule(x, y), inducing_factor=factor)
             total = part if total is None else combined([total, part], [1.0, 1.0])
@@ -151,8 +166,8 @@ class Stream:
             self.report(f"sums, {len(z)} points", done / mine)
         return no_sums(factor, self.num_outputs) if total is None else total
 
-    def ranks_total(self, sums: RowSums) -> RowSums:
+    def total_sums(self, sums: RowSums) -> RowSums:
         """Sums of all processes together, in one message."""
         count = sums.gram.new_tensor(float(sums.num_rows))
-        *parts, rows = self.ranks.total([*(getattr(sums, name) for name in SUMMED), count])
+        *parts, rows = self.processes.total([*(getattr(sums, name) for name in SUMMED), count])
         return replace(sums, num_rows=round(float(rows)), **dict(zip(SUMMED, parts, strict=True)))

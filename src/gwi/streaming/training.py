@@ -23,7 +23,7 @@ FEWEST_STEPS = 5000
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
-def add_gradients(loss: Tensor, parameters: Sequence[Tensor], ranks: ProcessGroup) -> None:
+def add_gradients(loss: Tensor, parameters: Sequence[Tensor], processes: ProcessGroup) -> None:
     """Set each gradient to that of the sum of the losses of all processes.
 
     Each process's loss is divided by the rows of all, not by its own: shares may be uneven or empty.
@@ -31,15 +31,15 @@ def add_gradients(loss: Tensor, parameters: Sequence[Tensor], ranks: ProcessGrou
     Args:
         loss: of the rows of this process, over the number of rows of all.
         parameters: the same on every process.
-        ranks: the processes.
+        processes: those that share the rows.
     """
     if loss.requires_grad:
         loss.backward()
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    if ranks.size > 1:
-        totals = ranks.total([parameter.grad for parameter in parameters if parameter.grad is not None])
+    if processes.size > 1:
+        totals = processes.total([parameter.grad for parameter in parameters if parameter.grad is not None])
         for parameter, total in zip(parameters, totals, strict=True):
             parameter.grad = total
 
@@ -93,7 +93,7 @@ def train_on_stream(
         if not len(x):
             return x.new_zeros(())
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(seed, epoch, step, stream.ranks.rank))
+            torch.manual_seed(seed_of(seed, epoch, step, stream.processes.rank))
             losses = loss(x, y if rule is None else rule(x, y).detach())
         return losses.sum() / sum(stream.batch_sizes(step, steps))
 
@@ -106,23 +106,23 @@ def train_on_stream(
                 raise FloatingPointError(f"A parameter of {name} became NaN or infinite in epoch {epoch}; standardise the rows.")
 
     def backward(value: Tensor) -> None:
-        add_gradients(value, parameters, stream.ranks)
+        add_gradients(value, parameters, stream.processes)
 
-    last, wait = time.monotonic(), stream.snapshots.interval
+    last, wait = time.monotonic(), stream.checkpoints.interval
     rate = warm_up_and_cosine(epochs * steps)
     for step, _ in gradient_steps(optimiser, batches(done), rate, first_step=done, backward=backward):
         done = step + 1
-        if stream.ranks.is_first and time.monotonic() - last >= wait:
+        if stream.processes.is_first and time.monotonic() - last >= wait:
             start = time.monotonic()
-            stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
+            stream.checkpoints.write(stage, {"steps": done}, _state(module, optimiser))
             last = time.monotonic()
-            wait = stream.snapshots.wait_after(last - start)
+            wait = stream.checkpoints.wait_after(last - start)
         if done % 50 == 0:
             stream.report(name, done / (epochs * steps))
-    if stream.ranks.is_first:
-        stream.snapshots.write(stage, {"steps": done}, _state(module, optimiser))
+    if stream.processes.is_first:
+        stream.checkpoints.write(stage, {"steps": done}, _state(module, optimiser))
     # Running averages, such as those of batch normalisation, are each process's own: all take those of the first.
-    module.load_state_dict(stream.ranks.from_first(module.state_dict))
+    module.load_state_dict(stream.processes.from_first(module.state_dict))
 
 
 def _state(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -134,10 +134,10 @@ def _state(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Ten
 
 def _resume(module: nn.Module, optimiser: torch.optim.Optimizer, stream: Stream, stage: str) -> int:
     """Take over the last snapshot; how many steps it has behind it. One of a module of another shape is passed over."""
-    found = stream.ranks.from_first(lambda: stream.snapshots.read(stage))
+    found = stream.processes.from_first(lambda: stream.checkpoints.read(stage))
     shapes = {f"module.{key}": value.shape for key, value in module.state_dict().items()}
     if found is None or {key: value.shape for key, value in found[1].items() if key.startswith("module.")} != shapes:
-        module.load_state_dict(stream.ranks.from_first(module.state_dict))
+        module.load_state_dict(stream.processes.from_first(module.state_dict))
         return 0
     progress, tensors = found
     module.load_state_dict({key: tensors[f"module.{key}"] for key in module.state_dict()})
