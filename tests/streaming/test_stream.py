@@ -166,7 +166,7 @@ def test_a_module_is_trained_on_the_stream(folder):
 
 def test_checkpoints_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 20)
-    stream = replace(prepared().stream, snapshots=Checkpoints.of(tmp_path, "fit"))
+    stream = replace(prepared().stream, checkpoints=Checkpoints.of(tmp_path, "fit"))
 
     def trained(width, place):
         module = gwi.core.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))

@@ -40,7 +40,7 @@ from gwi.fitting.task import Fit, Task
 from gwi.fitting.update import updated
 from gwi.models.summary import Summary
 from gwi.storage.container import to_bytes
-from gwi.storage.models import encode_model, encode_summary
+from gwi.storage.models import encode_estimator
 from gwi.streaming.batches import Batches, checked_shapes, pair_of
 from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
@@ -402,15 +402,4 @@ class GWIEstimator(BaseEstimator):
 
     def _encoded(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_is_fitted(self, "model_")
-        model, tensors = encode_model(self.model_)
-        names = getattr(self, "feature_names_in_", None)
-        encoded = {key: parts.encode_parameter(value) for key, value in self.get_params(deep=False).items()}
-        document = {
-            "estimator": self._tag,
-            "feature_names": None if names is None else list(names),
-            "one_target": getattr(self._targets, "one", True),
-            "parameters": {key: value for key, value in encoded.items() if value is not NotImplemented},
-            "summary": encode_summary(self.summary_),
-            "model": model,
-        }
-        return document, tensors
+        return encode_estimator(self, self._tag, getattr(self._targets, "one", True))

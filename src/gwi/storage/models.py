@@ -26,6 +26,7 @@ from gwi.models.classification import ClassificationModel, UsualScores
 from gwi.models.embeddings import Embedding, OutputsAndFeatures, StandardisedRows
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
+from gwi.parts import encode_parameter
 from gwi.storage.kernels import Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
 from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
 
@@ -304,3 +305,25 @@ def decode_summary(node: Node) -> Summary:
     except (LookupError, TypeError, ValueError) as error:
         raise ModelFileError(f"The summary in the file is none ({error}); save the model again.") from error
     return summary
+
+
+def encode_estimator(estimator: Any, tag: str, one_target: bool) -> tuple[Node, dict[str, Tensor]]:
+    """Document and tensors of a fitted estimator: its parameters that JSON can hold, its columns, its summary and its model.
+
+    Args:
+        estimator: fitted.
+        tag: which of ours it is.
+        one_target: whether its targets came as one axis.
+    """
+    model, tensors = encode_model(estimator.model_)
+    names = getattr(estimator, "feature_names_in_", None)
+    parameters = {key: encode_parameter(value) for key, value in estimator.get_params(deep=False).items()}
+    document = {
+        "estimator": tag,
+        "feature_names": None if names is None else list(names),
+        "one_target": one_target,
+        "parameters": {key: value for key, value in parameters.items() if value is not NotImplemented},
+        "summary": encode_summary(estimator.summary_),
+        "model": model,
+    }
+    return document, tensors
