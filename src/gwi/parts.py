@@ -264,6 +264,13 @@ def covariance_part(covariance: Any) -> Covariance:
     return covariance if isinstance(covariance, Covariance) else Covariance(covariance)
 
 
+def check_means(mean: Any) -> None:
+    """Refuse wrong options of a part that is the mean, or one of several."""
+    for item in mean if isinstance(mean, list | tuple) else [mean]:
+        if isinstance(item, Network | Frozen | Joint | Paper):
+            item.check()
+
+
 def require_choice(name: str, value: Any, choices: Any) -> None:
     """Refuse, before anything is fitted, what is not one of a Literal's values.
 
@@ -293,6 +300,16 @@ def require_count(name: str, value: Any, others: Sequence[Any] = ()) -> None:
     """
     if not (isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1) and value not in others:
         raise ValueError(f"{name} is {_either(others)}a whole number, at least one; got {value!r}.")
+
+
+def require_seconds(name: str, value: Any) -> None:
+    """Refuse what is neither a time nor None.
+
+    Raises:
+        ValueError: naming what is taken.
+    """
+    if value is not None and not (isinstance(value, Real) and float(value) >= 0):
+        raise ValueError(f"{name} is None or a number of seconds, at least zero; got {value!r}.")
 
 
 def require_module(name: str, value: Any) -> None:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,11 +88,8 @@ class GWIEstimator(BaseEstimator):
         """Refuse options that mean nothing before anything is fitted."""
         parts.covariance_part(self.covariance).check()
         self._likelihood().check()
-        for mean in self.mean if isinstance(self.mean, list | tuple) else [self.mean]:
-            if isinstance(mean, parts.Network | parts.Frozen | parts.Joint | parts.Paper):
-                mean.check()
-        if self.max_time is not None and not (isinstance(self.max_time, Real) and float(self.max_time) >= 0):
-            raise ValueError(f"max_time is None or a number of seconds, at least zero; got {self.max_time!r}.")
+        parts.check_means(self.mean)
+        parts.require_seconds("max_time", self.max_time)
 
     def set_params(self, **params: Any) -> Self:
         """As scikit-learn's; a part that is named by a string is first made an object, so that options inside it can be set."""
