@@ -55,7 +55,7 @@ class GWIEstimator(BaseEstimator):
     # A single module that is not frozen is trained together with its covariance.
     _trains_jointly = False
     _tag: str
-    # The options of both, which their own constructors set.
+    # Set by both constructors.
     mean: Any
     freeze_mean: bool
     kernel: Any
@@ -132,7 +132,6 @@ class GWIEstimator(BaseEstimator):
         with progress(shown) as report:
             fit = self._maker(X, y, sample_weight, validation, checkpoints, self._options(report))()
         self._keep(fit, start)
-        # More rows can join those in memory that means were judged on.
         updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
         self._fit = fit if updatable else None
         if shown:
