@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,47 +22,46 @@ TaskName = Literal["regression", "classification"]
 MOST_CLASSES, ROWS_A_CLASS = 20, 5
 
 
-class TargetColumn(Protocol):
-    """What differs between tasks when a table is read."""
+class TargetColumn(ABC):
+    """What differs between tasks when a table is read; the usual answers are those for numbers."""
 
+    @abstractmethod
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a target, and it."""
-        ...
+
+    @abstractmethod
+    def means(self) -> dict[str, Any]:
+        """By their names on the command line."""
+
+    @abstractmethod
+    def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor | GWIClassifier:
+        """Not fitted."""
 
     def check(self, y: NDArray[Any], place: str) -> None:
         """Refuse a target that cannot be learned."""
-        ...
 
     def number_labels(self, table: Table, target: str) -> bool | None:
         """Whether labels are numbers; None where there are none."""
-        ...
+        return None
 
     def strata(self, y: NDArray[Any]) -> NDArray[Any]:
         """Groups of rows of which every fold has its share."""
-        ...
+        return np.zeros(len(y), dtype=np.int64)
 
     def columns(self, y: NDArray[Any]) -> NDArray[Any]:
         """As a source of rows gives them."""
-        ...
+        return y[:, None]
 
     def is_known(self, y: NDArray[Any], estimator: Any) -> NDArray[np.bool_]:
         """Whether the estimator can predict each target."""
-        ...
+        return np.ones(len(y), dtype=np.bool_)
 
     def describe(self, estimator: Any) -> dict[str, Any]:
         """What to say of the targets of a fitted estimator."""
-        ...
-
-    def means(self) -> dict[str, Any]:
-        """By their names on the command line."""
-        ...
-
-    def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor | GWIClassifier:
-        """Not fitted."""
-        ...
+        return {}
 
 
-class NumberColumn:
+class NumberColumn(TargetColumn):
     """Numbers."""
 
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
@@ -69,29 +69,6 @@ class NumberColumn:
         values = numbers(table, target)
         known = ~np.isnan(values)
         return table[known], values[known]
-
-    def check(self, y: NDArray[Any], place: str) -> None:
-        """Numbers can always be learned."""
-
-    def number_labels(self, table: Table, target: str) -> bool | None:
-        """There are no labels."""
-        return None
-
-    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
-        """One group."""
-        return np.zeros(len(y), dtype=np.int64)
-
-    def columns(self, y: NDArray[Any]) -> NDArray[Any]:
-        """One column."""
-        return y[:, None]
-
-    def is_known(self, y: NDArray[Any], estimator: Any) -> NDArray[np.bool_]:
-        """Every number is."""
-        return np.ones(len(y), dtype=np.bool_)
-
-    def describe(self, estimator: Any) -> dict[str, Any]:
-        """Nothing more."""
-        return {}
 
     def means(self) -> dict[str, Any]:
         """By their names on the command line."""
@@ -109,7 +86,7 @@ class NumberColumn:
         return GWIRegressor(Paper("network" if isinstance(mean, str) and mean == "auto" else mean), **options)
 
 
-class LabelColumn:
+class LabelColumn(TargetColumn):
     """Labels as text; where all are numbers, 1, 1.0 and 01 are one."""
 
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:

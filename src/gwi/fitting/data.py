@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -116,91 +117,64 @@ def variance_at(kernel: Kernel, x: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
     return torch.cat(list(map(partial(kernel_variance, kernel), x.split(CHUNK_SIZE))))
 
 
-@runtime_checkable
-class FitData(Protocol):
-    """Training rows and held-out rows, standardised."""
+@dataclass(frozen=True)
+class FitData(ABC):
+    """Training rows and held-out rows, standardised.
+
+    Attributes:
+        x: all training rows, or where they are too many a sample.
+        y: their targets.
+        weight: of each row: how often it stands there, or with mean one.
+        held_out: rows on which means are judged.
+        scales: between standardised values and the user's own.
+        generator: for everything random.
+        note: what a reader of the summary should know.
+        is_sample: whether x are only some of the training rows.
+    """
+
+    x: Float[Tensor, "N D"]
+    y: Float[Tensor, "J N"]
+    weight: Float[Tensor, " N"]
+    held_out: HeldOut
+    scales: Scales
+    generator: torch.Generator
+    note: str = field(default="", kw_only=True)
+    is_sample: ClassVar[bool]
 
     @property
-    def x(self) -> Float[Tensor, "N D"]:
-        """All training rows, or where they are too many a sample."""
-        ...
-
-    @property
-    def y(self) -> Float[Tensor, "J N"]:
-        """Their targets."""
-        ...
-
-    @property
-    def weight(self) -> Float[Tensor, " N"]:
-        """Of each row: how often it stands there, or with mean one."""
-        ...
-
-    @property
-    def held_out(self) -> HeldOut:
-        """Rows on which means are judged."""
-        ...
-
-    @property
-    def scales(self) -> Scales:
-        """Between standardised values and the user's own."""
-        ...
-
-    @property
-    def generator(self) -> torch.Generator:
-        """For everything random."""
-        ...
-
-    @property
-    def is_sample(self) -> bool:
-        """Whether x are only some of the training rows."""
-        ...
-
-    @property
-    def note(self) -> str:
-        """What a reader of the summary should know."""
-        ...
-
-    @property
+    @abstractmethod
     def num_rows(self) -> int:
         """N, of all training rows."""
-        ...
 
+    @abstractmethod
     def with_targets(self, rule: Rule) -> FitData:
         """The same rows with other targets."""
-        ...
 
+    @abstractmethod
     def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> FitData:
         """The same rows, with what a mean leaves over as targets."""
-        ...
 
-    def noted(self, *notes: str) -> FitData:
-        """The same rows, with these notes before its own."""
-        ...
-
+    @abstractmethod
     def sums(
         self, kernel: Kernel, z: Float[Tensor, "M D"], noise_variance: Float[Tensor, ...] | float, *, folds: bool = True
     ) -> tuple[RowSums, list[RowSums]]:
         """Sums over all training rows, and over all but those of each fold."""
-        ...
 
+    @abstractmethod
     def gram(self, kernel: Kernel, z: Float[Tensor, "M D"]) -> RowSums:
         """Σ φφᵀ over all training rows."""
-        ...
 
-    def agreed(self, value: T) -> T:
-        """The value; where processes share the rows, that of the first of them."""
-        ...
+    @abstractmethod
+    def totals(self) -> Float[Tensor, " J"]:
+        """Σ w y of each target over all training rows."""
 
-    def decided(self, function: Callable[[], T]) -> T:
-        """What the function gives; where processes share the rows, what it gives on the first of them."""
-        ...
-
+    @abstractmethod
     def train_ensemble(
         self, network: EnsembleMLP, loss: Loss, num_steps: int, name: str, place: int, report: Report
     ) -> list[Mean]:
         """Train all members at once; a mean for each fold, that has not seen it."""
-        ...
 
+    @abstractmethod
     def train_module(
         self,
         fresh: Callable[[], ModuleMean],
@@ -212,55 +186,43 @@ class FitData(Protocol):
         report: Report,
     ) -> tuple[ModuleMean, list[Mean]]:
         """Train a user's module on all rows; and a copy for each fold, that has not seen it."""
-        ...
 
-    def totals(self) -> Float[Tensor, " J"]:
-        """Σ w y of each target over all training rows."""
-        ...
+    def noted(self, *notes: str) -> FitData:
+        """The same rows, with these notes before its own."""
+        return replace(self, note="; ".join(filter(None, (*notes, self.note))))
+
+    def agreed(self, value: T) -> T:
+        """The value; where processes share the rows, that of the first of them."""
+        return value
+
+    def decided(self, function: Callable[[], T]) -> T:
+        """What the function gives; where processes share the rows, what it gives on the first of them."""
+        return function()
 
     def seed(self) -> int:
         """A seed for libraries that take one."""
-        ...
+        return int(torch.randint(2**31 - 1, (1,), generator=self.generator))
 
 
 @dataclass(frozen=True)
-class ArrayData:
-    """Rows in memory; attributes as in `FitData`.
+class ArrayData(FitData):
+    """Rows in memory.
 
     Attributes:
         stands_for: N, where x is a sample that stands for so many rows; None when it is all of them.
     """
 
-    x: Float[Tensor, "N D"]
-    y: Float[Tensor, "J N"]
-    weight: Float[Tensor, " N"]
-    held_out: HeldOut
-    scales: Scales
-    generator: torch.Generator
-    note: str = ""
-    stands_for: int | None = None
-    is_sample: bool = False
+    stands_for: int | None = field(default=None, kw_only=True)
+    is_sample = False
 
     @property
     def num_rows(self) -> int:
         """N."""
         return len(self.x) if self.stands_for is None else self.stands_for
 
-    def seed(self) -> int:
-        """A seed for libraries that take one."""
-        return int(torch.randint(2**31 - 1, (1,), generator=self.generator))
-
     def totals(self) -> Float[Tensor, " J"]:
         """Σ w y of each target."""
         return (self.y * self.weight).sum(1)
-
-    def agreed(self, value: T) -> T:
-        """The value: one process has all rows."""
-        return value
-
-    def decided(self, function: Callable[[], T]) -> T:
-        """What the function gives: one process has all rows."""
-        return function()
 
     def with_targets(self, rule: Rule) -> ArrayData:
         """The same rows with other targets."""
@@ -269,10 +231,6 @@ class ArrayData:
     def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> ArrayData:
         """The same rows, with what a mean leaves over as targets, out of fold where there are folds."""
         return replace(self, y=self.y - (at_rows(mean, self.x) if self.held_out.fold is None else held_out))
-
-    def noted(self, *notes: str) -> ArrayData:
-        """The same rows, with these notes before its own."""
-        return replace(self, note="; ".join(filter(None, (*notes, self.note))))
 
     def sums(
         self, kernel: Kernel, z: Float[Tensor, "M D"], noise_variance: Float[Tensor, ...] | float, *, folds: bool = True

@@ -81,7 +81,7 @@ def frozen_fit(
     x, y, num_rows = _embedded(training, embedding, capacity, task, options)
     x_held_out, y_held_out, _ = _embedded(validation, embedding, 10**9, task, options)
     held_out = HeldOut(x_held_out, y_held_out, torch.ones_like(y_held_out[0]), None, may_be_known=False)
-    data = ArrayData(x, y, torch.ones_like(y[0]), held_out, scales, generator, note, stands_for=num_rows)
+    data = ArrayData(x, y, torch.ones_like(y[0]), held_out, scales, generator, note=note, stands_for=num_rows)
     if features is None:
         z = inducing_points(x, kernel, 0, options)
         prior = prior_for(kernel.to(x.device), x, task.prior_data(data).y, data.weight, z, generator)

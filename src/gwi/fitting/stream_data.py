@@ -21,7 +21,7 @@ from gwi.core.means import ModuleMean
 from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums
 from gwi.core.scaling import Scales
-from gwi.fitting.data import HeldOut, Loss, Mean, Rule
+from gwi.fitting.data import FitData, HeldOut, Loss, Mean, Rule
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
 from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, shares_of
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class StreamData:
-    """Rows of a stream; attributes as in `fitting.data.FitData`.
+class StreamData(FitData):
+    """Rows of a stream.
 
     Attributes:
         stream: all training rows.
@@ -45,26 +45,15 @@ class StreamData:
         rule: what is learned at each row; its targets unless given.
     """
 
-    x: Float[Tensor, "N D"]
-    y: Float[Tensor, "J N"]
-    weight: Float[Tensor, " N"]
-    held_out: HeldOut
-    scales: Scales
-    generator: torch.Generator
     stream: Stream
     classes: NDArray[Any]
-    note: str = ""
     rule: Rule | None = None
-    is_sample: bool = True
+    is_sample = True
 
     @property
     def num_rows(self) -> int:
         """N."""
         return self.stream.num_rows
-
-    def seed(self) -> int:
-        """A seed for libraries that take one."""
-        return int(torch.randint(2**31 - 1, (1,), generator=self.generator))
 
     def totals(self) -> Float[Tensor, " J"]:
         """How many rows have each label."""
@@ -90,10 +79,6 @@ class StreamData:
     def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> StreamData:
         """The same rows, with what a mean leaves over as targets."""
         return self.with_targets(lambda x, y: y - mean(x))
-
-    def noted(self, *notes: str) -> StreamData:
-        """The same rows, with these notes before its own."""
-        return replace(self, note="; ".join(filter(None, (*notes, self.note))))
 
     def sums(
         self, kernel: Kernel, z: Float[Tensor, "M D"], noise_variance: Float[Tensor, ...] | float, *, folds: bool = True
@@ -230,7 +215,7 @@ def stream_data(
         raise ValueError(f"validation needs {y.shape[0]} target(s), like the training rows; got {y_judge.shape[0]}.")
     held_out = HeldOut(x_judge, y_judge, torch.ones_like(y_judge[0]), None, may_be_known=found.num_judges > 0)
     note = f"rows were read from a stream; {len(judges)} rows judge, and {len(x)} more were sampled for prior and inducing points"
-    return StreamData(x, y, torch.ones_like(y[0]), held_out, scales, generator, stream, classes, note)
+    return StreamData(x, y, torch.ones_like(y[0]), held_out, scales, generator, stream, classes, note=note)
 
 
 def validation_arrays(validation: Any, features: Sequence[str] | NDArray[Any] | None, *, labels: bool = False) -> Any:
