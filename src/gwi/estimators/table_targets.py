@@ -38,7 +38,8 @@ class TargetColumn(ABC):
         """Not fitted."""
 
     def check(self, y: NDArray[Any], place: str) -> None:
-        """Refuse a target that cannot be learned."""
+        """Refuse a target that cannot be learned; numbers always can."""
+        return
 
     def number_labels(self, table: Table, target: str) -> bool | None:
         """Whether labels are numbers; None where there are none."""

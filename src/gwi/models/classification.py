@@ -142,7 +142,9 @@ class ClassificationModel:
         p, num_classes = (self.logit_scale * mean).softmax(0), len(mean)
         least = mean.new_full((num_classes,), num_classes**2 / (num_classes - 1))
         noise = (p * (1 - p)).mean(-1).clamp_min(0.25 / p.shape[1]).reciprocal()
-        return Levels(variance.mean(-1), noise, least, np.empty(0))
+        # Where rows say nothing of the labels, logits hardly vary and so does the prior: then its share is what counts.
+        size = kernel_variance(self.posterior.kernel.prior_kernel, x).mean().clamp(torch.finfo(mean.dtype).tiny, 1.0)
+        return Levels(variance.mean(-1) / size, noise, least, np.empty(0))
 
     def check(self, X: Shaped[NDArray[Any], "N ..."]) -> tuple[Array, ...]:
         """Numbers that are finite where the parts of the model fit together."""
