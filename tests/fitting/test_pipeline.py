@@ -78,8 +78,8 @@ def both_data(labels=False):
     y = np.where(y > 0.4, "high", "low")[:, 0] if labels else y
     streamed = stream_data(ArraySource(x, y, group_size=200), torch.Generator().manual_seed(0), labels=labels)
     keep = ~streamed.stream.sketch.is_judge(np.arange(len(x)))
-    task = ClassificationTask(streamed.stream.classes) if labels else RegressionTask()
-    encoded = np.searchsorted(streamed.stream.classes, y) if labels else y
+    task = ClassificationTask(streamed.classes) if labels else RegressionTask()
+    encoded = np.searchsorted(streamed.classes, y) if labels else y
     scales = streamed.scales
     rows, targets = scales.rows(x[keep], "cpu"), task.targets(encoded[keep], scales, "cpu")
     arrays = ArrayData(rows, targets, torch.ones_like(targets[0]), streamed.held_out, scales, torch.Generator().manual_seed(0))
