@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -179,7 +180,7 @@ def trained(folder, interval, pause=0.0):
     """Parameters of a network with dropout after some epochs, with checkpoints in a folder."""
     shares = SHARES[dist.get_world_size() if dist.is_initialized() else 1]
     stream = stream_data(source(), torch.Generator().manual_seed(0), shares=shares).stream
-    object.__setattr__(stream, "snapshots", Checkpoints.of(folder, "fit", interval))
+    stream = replace(stream, checkpoints=Checkpoints.of(folder, "fit", interval))
     network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
     with torch.no_grad():
         for i, parameter in enumerate(network.parameters()):

@@ -1,4 +1,4 @@
-"""Gradient steps on a stream of rows, shared by processes, with snapshots: AdamW, a warm-up and a cosine."""
+"""Gradient steps on a stream of rows, shared by processes, with checkpoints: AdamW, a warm-up and a cosine."""
 
 from __future__ import annotations
 
