@@ -154,17 +154,13 @@ def picture(path: Path = ROOT / "docs" / "assets" / "architecture.svg") -> None:
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
     edges = imports()
-    lines = Counter[str]()
-    for module in SOURCE.rglob("*.py"):
-        lines[package_of(module)] += code_lines(module)
     figure = Figure(figsize=(9, 8.5))
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_axis_off()
     for level, package in enumerate(PACKAGES):
         box = FancyBboxPatch((0.36, level), 0.28, 0.55, boxstyle="round,pad=0.02", facecolor="#e8f0f8", edgecolor="#36648b")
         ax.add_patch(box)
-        ax.text(0.5, level + 0.36, package, ha="center", va="center", fontsize=13, weight="bold")
-        ax.text(0.5, level + 0.12, f"{lines[package]:,} lines", ha="center", va="center", fontsize=9, color="#555555")
+        ax.text(0.5, level + 0.27, package, ha="center", va="center", fontsize=13, weight="bold")
     for (start, end), count in edges.items():
         if start in PACKAGES and end in PACKAGES:
             top, bottom = PACKAGES.index(start), PACKAGES.index(end)
