@@ -97,18 +97,19 @@ def touched(call: Callable[[], Any]) -> tuple[list[str], list[str]]:
     def is_ours(frame: FrameType) -> bool:
         return frame.f_code.co_filename.startswith(root) and frame.f_code.co_name != "<module>"
 
+    chain: list[str] = []
+
     def profile(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal deepest
-        if event != "call" or not is_ours(frame):
+        if event not in ("call", "return") or not is_ours(frame):
+            return
+        if event == "return":
+            chain.pop()
             return
         modules.add(frame.f_code.co_filename.removeprefix(root))
-        chain, above = [], frame
-        while above is not None:
-            if is_ours(above):
-                chain.append(f"{Path(above.f_code.co_filename).stem}.{above.f_code.co_qualname}")
-            above = above.f_back  # type: ignore[assignment]
+        chain.append(f"{frame.f_code.co_filename.rsplit('/', 1)[-1][:-3]}.{frame.f_code.co_qualname}")
         if len(chain) > len(deepest):
-            deepest = chain[::-1]
+            deepest = chain.copy()
 
     sys.setprofile(profile)
     try:

@@ -8,7 +8,6 @@ from contextlib import nullcontext, suppress
 import numpy as np
 import pytest
 import torch
-from gwi.storage.regression import decode_model, encode_model
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import SGDClassifier
@@ -22,10 +21,12 @@ from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
+from gwi.models.embeddings import StandardisedRows
 from gwi.models.regression import RegressionModel
 from gwi.predictors.decision import LINKS
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier, plain_classifier
 from gwi.storage.container import from_bytes, to_bytes
+from gwi.storage.models import decode_model, encode_model
 from predictors.test_trees import mutation, walked
 
 pytestmark = pytest.mark.unchecked
@@ -73,9 +74,8 @@ def model_around(predictor, num_features, num_classes):
     none = torch.zeros(2 * (num_features + num_classes), dtype=torch.float64)
     noise = LogLinearNoise(torch.zeros((), dtype=torch.float64), none, none, none + 1)
     ones = np.ones(num_classes)
-    return RegressionModel(
-        posterior, (noise,) * num_classes, scales, ones, 9 * ones, 0 * ones, torch.zeros(num_classes, 2, dtype=torch.float64)
-    )
+    embedding, scores = StandardisedRows(scales, (num_features,)), torch.zeros(num_classes, 2, dtype=torch.float64)
+    return RegressionModel(posterior, embedding, (noise,) * num_classes, ones, 9 * ones, 0 * ones, scores)
 
 
 @pytest.mark.parametrize("name", ["histogram boosting", "gradient boosting", "extra trees", "ridge"])

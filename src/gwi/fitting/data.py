@@ -20,7 +20,7 @@ from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums, combined, row_sums
 from gwi.core.scaling import Scales
 from gwi.core.training import gradient_steps, train, warm_up_and_cosine
-from gwi.parts import Covariance
+from gwi.parts import Covariance, Features
 
 T = TypeVar("T")
 Mean = Callable[[Tensor], Tensor]
@@ -41,7 +41,7 @@ class FitOptions:
     """How a fit is done, whatever its task.
 
     Attributes:
-        kernel: a name, or k before it is fitted.
+        kernel: a name, k before it is fitted, or features of the network that is the mean.
         covariance: what Q's covariance is.
         freeze: take modules as they are.
         generator: for everything random.
@@ -52,7 +52,7 @@ class FitOptions:
         report: called with the name of a stage and the share of it that is done.
     """
 
-    kernel: str | Kernel
+    kernel: str | Kernel | Features
     covariance: Covariance
     freeze: bool
     generator: torch.Generator
