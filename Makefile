@@ -28,7 +28,7 @@ browser:  ## install chromium where there is apt-get, for the test that looks at
 demo: install  ## train GWI-net on the paper's toy data and draw demo.png
 	@$(BIN)/python examples/demo.py
 
-test: install  ## run the tests (about six minutes on two cores)
+test: install  ## run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: install  ## run the tests and the long checks

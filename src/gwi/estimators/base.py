@@ -393,8 +393,5 @@ class GWIEstimator(BaseEstimator):
         Raises:
             UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
         """
-        return write_atomically(path, to_bytes(*self._encoded()))
-
-    def _encoded(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_is_fitted(self, "model_")
-        return encode_estimator(self, self._tag, getattr(self._targets, "one", True))
+        return write_atomically(path, to_bytes(*encode_estimator(self)))

@@ -23,6 +23,7 @@ from gwi.estimators.table_targets import TARGETS, TaskName
 from gwi.evaluation.judged import Judged
 from gwi.exceptions import ModelFileError, UserError
 from gwi.storage.container import from_bytes, to_bytes
+from gwi.storage.models import encode_estimator
 from gwi.tables.encoder import Encoder
 from gwi.tables.parquet import ParquetReader
 from gwi.tables.rows import FEW_NUMBERS
@@ -127,7 +128,7 @@ class TableModel:
         Raises:
             UserError: when no row has a target.
         """
-        return self.score(self.judge(table) for table in tables)
+        return self.score(map(self.judge, tables))
 
     def score(self, parts: Iterable[Judged]) -> dict[str, float]:
         """Every score of rows that are judged."""
@@ -139,7 +140,7 @@ class TableModel:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one file; `TableModel.load` reads it, and `gwi.load` reads the estimator out of it."""
-        document, tensors = self.estimator._encoded()
+        document, tensors = encode_estimator(self.estimator)
         document["table"] = {"columns": self.encoder.to_json(), "scores": self.scores}
         return write_atomically(path, to_bytes(document, tensors))
 

@@ -307,21 +307,15 @@ def decode_summary(node: Node) -> Summary:
     return summary
 
 
-def encode_estimator(estimator: Any, tag: str, one_target: bool) -> tuple[Node, dict[str, Tensor]]:
-    """Document and tensors of a fitted estimator: its parameters that JSON can hold, its columns, its summary and its model.
-
-    Args:
-        estimator: fitted.
-        tag: which of ours it is.
-        one_target: whether its targets came as one axis.
-    """
+def encode_estimator(estimator: Any) -> tuple[Node, dict[str, Tensor]]:
+    """Document and tensors of a fitted estimator: its parameters that JSON can hold, its columns, its summary and its model."""
     model, tensors = encode_model(estimator.model_)
     names = getattr(estimator, "feature_names_in_", None)
     parameters = {key: encode_parameter(value) for key, value in estimator.get_params(deep=False).items()}
     document = {
-        "estimator": tag,
+        "estimator": estimator._tag,
         "feature_names": None if names is None else list(names),
-        "one_target": one_target,
+        "one_target": getattr(estimator._targets, "one", True),
         "parameters": {key: value for key, value in parameters.items() if value is not NotImplemented},
         "summary": encode_summary(estimator.summary_),
         "model": model,
