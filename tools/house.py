@@ -28,7 +28,7 @@ SOURCE = ROOT / "src" / "gwi"
 PACKAGES = "core predictors tables models storage streaming evaluation fitting estimators plots report cli".split()  # noqa: SIM905
 # Where a task is what the module is about: the task objects, the encoding of targets, the models, and what is predicted of each.
 OF_A_TASK = re.compile(
-    r"(fitting|models|report|evaluation)/(regression|classification)\.py|estimators/(regressor|classifier|targets|table_targets)\.py"
+    r"(fitting|models|report|evaluation)/(regression|classification)\.py|estimators/(regressor|classifier|table_targets)\.py"
 )
 TASK_NAMES = r"GWIClassifier|GWIRegressor|ClassificationModel|RegressionModel|ClassificationTask|RegressionTask"
 QUESTIONS = (

@@ -1,6 +1,5 @@
 """The paper: measures, means, kernels, likelihoods, divergences, objectives, and the closed forms. Tensors in, tensors out."""
 
-from gwi.core.averages import AveragedNetworks, AveragedViews
 from gwi.core.covariance import (
     covariance_problem,
     matched_divergence_weight,
@@ -23,7 +22,7 @@ from gwi.core.likelihoods.robust_max import GaussianLikelihood, RobustMaxLikelih
 from gwi.core.likelihoods.softmax import SoftmaxLikelihood, softmax_moments
 from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
 from gwi.core.measures import GaussianMeasure
-from gwi.core.networks import mlp
+from gwi.core.networks import AveragedNetworks, AveragedViews, mlp
 from gwi.core.objectives import generalized_loss, mean_loss
 from gwi.core.prior import PriorFit, collapsed_bound, fit_prior, log_marginal_likelihood
 from gwi.core.row_sums import RowSums, row_sums

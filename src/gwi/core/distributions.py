@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from scipy.stats import norm, t
+from torch import Tensor
 
 from gwi._typing import Array
 
@@ -130,3 +132,36 @@ def _best_factor(z: Array, weight: Array, degrees_of_freedom: float) -> float:
         return float(np.average(_nll(z, Tails(math.exp(log_factor), degrees_of_freedom)), weights=weight))
 
     return math.exp(minimize_scalar(loss, bounds=(centre - 4, centre + 2), method="bounded").x)
+
+
+def tempering_factor(
+    residuals: Float[Tensor, "*J N"], variance: Float[Tensor, "*J N"], sample_weight: Float[Tensor, " N"] | None = None
+) -> Float[Tensor, "*J"]:
+    """α_T = mean((y − m_Q)² / (r + σ²)), the minimiser of the average NLL [eq:predictive_distr].
+
+    Args:
+        residuals: y − m_Q on rows unseen by the mean.
+        variance: r + σ² there.
+        sample_weight: of each row.
+    """
+    ratio = residuals.square() / variance
+    weight = torch.ones_like(ratio) if sample_weight is None else sample_weight / sample_weight.mean()
+    return (ratio * weight).mean(-1)
+
+
+def conformal_quantile(scores: Float[Tensor, " V"], coverage: float) -> float:
+    """The ⌈(V + 1) · coverage⌉-th smallest score |y − m|/sd: intervals m ± q · sd hold a new y with at least this probability.
+
+    Exact when scores and the new row are exchangeable (rows set apart: split conformal); with out-of-fold scores nearly so.
+
+    Raises:
+        ValueError: when there are too few rows for any finite interval to have the coverage.
+    """
+    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
+    if rank > len(scores):
+        needed = math.ceil(coverage / (1 - coverage))
+        raise ValueError(
+            f"A conformal interval with coverage {coverage:g} needs at least {needed} judged rows; there are {len(scores)}. "
+            "Ask for a lower coverage, or use conformal=False."
+        )
+    return float(scores.sort().values[rank - 1])

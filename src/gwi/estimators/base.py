@@ -26,7 +26,6 @@ from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
-from gwi.estimators.targets import LabelTargets, NumberTargets
 from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
@@ -68,12 +67,13 @@ class GWIEstimator(BaseEstimator):
     random_state: Any
     n_jobs: int | None
     verbose: int
-    _targets: NumberTargets | LabelTargets
+    # What the targets become: see `NumberTargets` and `LabelTargets`.
+    _targets: Any
     _fit: Fit | None
     model_: Any
     summary_: Summary
 
-    def _new_targets(self) -> NumberTargets | LabelTargets:
+    def _new_targets(self) -> Any:
         raise NotImplementedError
 
     def _task(self) -> Task:

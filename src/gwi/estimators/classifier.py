@@ -9,18 +9,61 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
+from torch.utils.data import DataLoader
 
 from gwi import parts
 from gwi._typing import Array
-from gwi._validation import like
+from gwi._validation import as_array, like
 from gwi.estimators.base import GWIEstimator
-from gwi.estimators.targets import LabelTargets
 from gwi.evaluation.classification import class_totals, entropy
 from gwi.evaluation.judged import Judged
 from gwi.fitting.classification import ClassificationTask
 from gwi.fitting.logit_scales import TemperingName, checked_tempering
 from gwi.models.classification import ClassDecomposition, ClassificationModel
+from gwi.streaming.batches import indices, labels_and_shape
+
+
+class LabelTargets:
+    """One label for each row; `classes` are the labels in order."""
+
+    are_labels = True
+    checks: dict[str, Any] = {}  # noqa: RUF012
+    classes: NDArray[Any]
+
+    def learn(self, y: Any) -> NDArray[np.int64]:
+        """The place of each label, noting the classes."""
+        y = column_or_1d(as_array(y), warn=True)
+        check_classification_targets(y)
+        self.classes, places = np.unique(y, return_inverse=True)
+        if len(self.classes) < 2:
+            raise ValueError(f"A classifier needs rows of at least two classes; got one class, {self.classes[0]!r}.")
+        return places.astype(np.int64)
+
+    def encode(self, y: Any) -> NDArray[np.int64]:
+        """The place of each label among the classes."""
+        return indices(y, self.classes)
+
+    def learn_source(self, values: NDArray[Any] | None, asked: Any, num_outputs: int) -> None:
+        """Note the classes of a source."""
+        assert values is not None
+        self.classes = values
+
+    def from_source(self, values: NDArray[Any], asked: Any) -> NDArray[Any]:
+        """Labels of a source in memory as a user would pass them."""
+        return np.array(values.tolist())
+
+    def restore(self, model: Any, one: bool, name: str) -> None:
+        """What a file says of the targets."""
+        self.classes = model.classes
+
+    def look_through(self, loader: DataLoader[Any]) -> tuple[int, ...]:
+        """Note the classes of a loader; the shape of its rows."""
+        labels, shape = labels_and_shape(loader)
+        self.learn(labels)
+        return shape
 
 
 class GWIClassifier(ClassifierMixin, GWIEstimator):

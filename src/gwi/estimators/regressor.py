@@ -10,22 +10,62 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
+from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from gwi import parts
 from gwi._typing import Array
 from gwi._validation import as_array, like
-from gwi.core.distributions import quantile
-from gwi.core.tempering import conformal_quantile
+from gwi.core.distributions import conformal_quantile, quantile
 from gwi.estimators.base import GWIEstimator
-from gwi.estimators.targets import NumberTargets
 from gwi.evaluation.judged import Judged
 from gwi.evaluation.regression import Law, score_totals
+from gwi.exceptions import ModelFileError
 from gwi.fitting.regression import RegressionTask
 from gwi.models.regression import Decomposition, RegressionModel, differentiable
+
+
+class NumberTargets:
+    """One number or several for each row; `one` says whether the user gave one axis."""
+
+    are_labels = False
+    checks = {"multi_output": True, "y_numeric": True}  # noqa: RUF012
+    one = True
+
+    def learn(self, y: Any) -> Array:
+        """The targets, one column each, noting how they came."""
+        self.one = y.ndim == 1
+        return self.encode(y)
+
+    def encode(self, y: Any) -> Array:
+        """The targets, one column each."""
+        values = check_array(as_array(y), dtype=np.float64, ensure_2d=False, input_name="y")
+        return values.reshape(len(values), -1)
+
+    def learn_source(self, values: NDArray[Any] | None, asked: Any, num_outputs: int) -> None:
+        """Note how the columns of a source were asked for."""
+        self.one = num_outputs == 1 and not isinstance(asked, list | tuple)
+
+    def from_source(self, values: NDArray[Any], asked: Any) -> NDArray[Any]:
+        """Targets of a source in memory as a user would pass them."""
+        return values[:, 0] if values.shape[1] == 1 and not isinstance(asked, list | tuple) else values
+
+    def restore(self, model: Any, one: bool, name: str) -> None:
+        """What a file says of the targets."""
+        if one and len(model.noises) != 1:
+            raise ModelFileError(f"{name} says one target and has {len(model.noises)}; save the model again.")
+        self.one = one
+
+    def look_through(self, loader: DataLoader[Any]) -> tuple[int, ...]:
+        """Note how the targets of a loader come; the shape of its rows."""
+        for rows, targets in loader:
+            self.learn(as_array(targets))
+            return tuple(rows.shape[1:])
+        raise ValueError("The loader is empty; a fit needs rows.")
 
 
 class GWIRegressor(RegressorMixin, GWIEstimator):

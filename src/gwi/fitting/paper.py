@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gwi.core.covariance import paper_initial_covariance
+from gwi.core.distributions import tempering_factor
 from gwi.core.divergences import two_sample_cross_term
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel, residual_variance
 from gwi.core.linalg import LOG_TWO_PI
@@ -26,7 +27,6 @@ from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.networks import mlp
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.prior import PriorFit, fit_prior
-from gwi.core.tempering import tempering_factor
 from gwi.core.training import train
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.hyperparameters import PriorChoice

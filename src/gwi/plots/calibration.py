@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.core.distributions import quantile
-from gwi.core.tempering import conformal_quantile
+from gwi.core.distributions import conformal_quantile, quantile
 from gwi.evaluation.classification import NUM_BINS
 from gwi.evaluation.regression import Law
 from gwi.plots.inputs import confidence_and_hits, law_and_targets
