@@ -5,7 +5,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from gwi.core import mlp
+from gwi.core.networks import mlp
 
 NAMES = np.array(["ash", "birch", "cedar"])
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from benchmarks.figures.style import BLACK, GREEN, PICTURES, RECORDS, SEEN, UNSEEN, VERMILION, Array, band, canvas, look, save
 from benchmarks.tables.common.records import read, write
 from gwi import GWIRegressor
-from gwi.core import mlp
+from gwi.core.networks import mlp
 from gwi.parts import Covariance, Gaussian
 
 NAME = "misspecification"

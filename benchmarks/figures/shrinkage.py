@@ -17,18 +17,16 @@ from torch import Tensor
 
 from benchmarks.figures.style import BLACK, BLUE, PICTURES, RECORDS, VERMILION, Array, canvas, look, save
 from benchmarks.tables.common.records import read, write
-from gwi.core import (
-    ShrunkenKernel,
-    SparsePosteriorKernel,
+from gwi.core.covariance import (
     covariance_problem,
-    default_kernel,
     matched_divergence_weight,
-    row_sums,
+    shrinkage,
     titsias_covariance,
     wasserstein_covariance,
 )
-from gwi.core.covariance import shrinkage
+from gwi.core.kernels import ShrunkenKernel, SparsePosteriorKernel, default_kernel
 from gwi.core.measures import kernel_variance
+from gwi.core.row_sums import row_sums
 
 NAME = "shrinkage"
 

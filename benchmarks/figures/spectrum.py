@@ -18,20 +18,13 @@ from benchmarks.render.markdown import table
 from benchmarks.tables.common.records import read, write
 from benchmarks.tables.common.splits import standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci, standardise
-from gwi.core import (
-    GaussianMeasure,
-    SparsePosteriorKernel,
-    choose_inducing_points,
-    covariance_problem,
-    default_kernel,
-    fit_prior,
-    matched_divergence_weight,
-    row_sums,
-    wasserstein_covariance,
-    wasserstein_squared,
-    wasserstein_squared_two_sample,
-)
-from gwi.core.measures import kernel_matrix, kernel_variance
+from gwi.core.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
+from gwi.core.divergences import wasserstein_squared, wasserstein_squared_two_sample
+from gwi.core.inducing import choose_inducing_points
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
+from gwi.core.prior import fit_prior
+from gwi.core.row_sums import row_sums
 
 NAME = "spectrum"
 TABLES: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")

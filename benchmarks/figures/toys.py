@@ -21,8 +21,9 @@ from torch import Tensor
 from benchmarks.figures.style import BLACK, INDUCING, SEEN, UNSEEN, Array, band
 from benchmarks.tables.common.records import read, write
 from gwi.cli.demo import Toy
-from gwi.core import KernelMean, default_kernel, row_sums
-from gwi.core.means import wasserstein_coefficients
+from gwi.core.kernels import default_kernel
+from gwi.core.means import KernelMean, wasserstein_coefficients
+from gwi.core.row_sums import row_sums
 from gwi.fitting.paper import Kind, initial_posterior, train_posterior
 
 NOISE_STD = 0.5

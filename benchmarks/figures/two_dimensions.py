@@ -26,23 +26,16 @@ from benchmarks.figures.networks import Moments, dropout, mean_field
 from benchmarks.figures.style import BLUE, GREY, PICTURES, RECORDS, VERMILION, Array, band, canvas, look, save
 from benchmarks.render.markdown import table
 from benchmarks.tables.common.records import read, write
-from gwi.core import (
-    GaussianMeasure,
-    ModuleMean,
-    SparsePosteriorKernel,
-    choose_inducing_points,
-    covariance_problem,
-    default_kernel,
-    fit_prior,
-    matched_divergence_weight,
-    mean_loss,
-    mlp,
-    row_sums,
-    titsias_covariance,
-    train,
-    wasserstein_covariance,
-)
-from gwi.core.measures import kernel_variance
+from gwi.core.covariance import covariance_problem, matched_divergence_weight, titsias_covariance, wasserstein_covariance
+from gwi.core.inducing import choose_inducing_points
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.means import ModuleMean
+from gwi.core.measures import GaussianMeasure, kernel_variance
+from gwi.core.networks import mlp
+from gwi.core.objectives import mean_loss
+from gwi.core.prior import fit_prior
+from gwi.core.row_sums import row_sums
+from gwi.core.training import train
 
 NAME = "two_dimensions"
 MATCHED, PAPER, TITSIAS, LIMIT = "GWI-net, β_match", "GWI-net, β = 1", "GWI-net, Titsias", "wide limit, exact"

@@ -26,7 +26,7 @@ from benchmarks.tables.common.splits import gap_splits, standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi import GWIRegressor, diagnose
 from gwi._typing import Array
-from gwi.core import default_kernel
+from gwi.core.kernels import default_kernel
 from gwi.evaluation.checks import Severity
 from gwi.exceptions import GWIWarning
 from gwi.parts import Covariance, Gaussian

@@ -18,7 +18,7 @@ from scipy.stats import binom, norm
 
 from benchmarks.tables.common.records import RESULTS
 from gwi import GWIRegressor
-from gwi.core import default_kernel
+from gwi.core.kernels import default_kernel
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 

@@ -25,9 +25,9 @@ from benchmarks.tables.images.data import DATASETS, Data, DatasetName, load
 from benchmarks.tables.images.networks import SmallCNN
 from benchmarks.tables.images.protocol import one_thread
 from benchmarks.tables.images.training import RECIPES, in_batches, trained
-from gwi.core import NetworkFeatures, default_kernel
+from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
-from gwi.core.kernels import residual_variance, whitened_features
+from gwi.core.kernels import default_kernel, residual_variance, whitened_features
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.evaluation.classification import entropy, score_ood

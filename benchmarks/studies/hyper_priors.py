@@ -16,18 +16,14 @@ import torch
 
 from benchmarks.tables.common import records
 from benchmarks.tables.uci.data import UCIName, load_uci
-from gwi.core import (
-    GaussianMeasure,
-    KernelMean,
-    SparsePosteriorKernel,
-    choose_inducing_points,
-    default_kernel,
-    fit_prior,
-    row_sums,
-)
 from gwi.core.covariance import titsias_covariance
+from gwi.core.inducing import choose_inducing_points
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.likelihoods.robust_max import GaussianLikelihood
-from gwi.core.means import titsias_coefficients
+from gwi.core.means import KernelMean, titsias_coefficients
+from gwi.core.measures import GaussianMeasure
+from gwi.core.prior import fit_prior
+from gwi.core.row_sums import row_sums
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht")
 

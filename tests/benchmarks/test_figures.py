@@ -34,7 +34,9 @@ from benchmarks.render import pages
 from benchmarks.tables.common.records import read
 from scipy.stats import t as student
 
-from gwi.core import GaussianMeasure, SparsePosteriorKernel, default_kernel, wasserstein_squared
+from gwi.core.divergences import wasserstein_squared
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.measures import GaussianMeasure
 from gwi.evaluation.regression import Law
 
 ROOT = Path(__file__).parents[2]

@@ -60,7 +60,7 @@ def test_the_distance_to_a_neighbour_is_that_of_brute_force(monkeypatch):
 def test_neighbours_are_sought_in_the_layer_of_the_name(problem):
     network, x = problem.shared.network, problem.data.validation_x
     layers = {"dense": network.features, "pool": lambda part: network.pool(network.blocks(part))}
-    layers["all"] = gwi.core.NetworkFeatures(network).fit(problem.data.train_x[:10])
+    layers["all"] = gwi.core.features.NetworkFeatures(network).fit(problem.data.train_x[:10])
     for name, layer in layers.items():
         fitted = posthoc.nearest_neighbours(name)(problem)
         with torch.no_grad():

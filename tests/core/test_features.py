@@ -11,9 +11,8 @@ from torch import nn
 import gwi
 from class_data import small_images, small_network, split_classes
 from gwi import GWIClassifier
-from gwi.core import NetworkFeatures
 from gwi.core import features as features_module
-from gwi.core.features import automatic_layers
+from gwi.core.features import NetworkFeatures, automatic_layers
 from gwi.parts import Covariance
 
 pytestmark = pytest.mark.unchecked
@@ -66,7 +65,7 @@ def test_of_many_convolutions_four_are_looked_at_and_the_last_is_one_of_them():
 def test_views_are_averaged_and_features_are_those_of_the_row_as_it_is(images):
     x, y, network = images
     rows = torch.as_tensor(x)
-    viewed = gwi.core.AveragedViews(network, [lambda x: x.flip(-1), lambda x: x.roll(1, -1)]).eval()
+    viewed = gwi.core.networks.AveragedViews(network, [lambda x: x.flip(-1), lambda x: x.roll(1, -1)]).eval()
     with torch.no_grad():
         wanted = (network(rows) + network(rows.flip(-1)) + network(rows.roll(1, -1))) / 3
         torch.testing.assert_close(viewed(rows), wanted)
@@ -81,9 +80,9 @@ def test_views_are_averaged_and_features_are_those_of_the_row_as_it_is(images):
 
 def test_views_must_be_there_and_give_a_row_for_each(images):
     with pytest.raises(ValueError, match="at least one function"):
-        gwi.core.AveragedViews(images[2], [])
+        gwi.core.networks.AveragedViews(images[2], [])
     with pytest.raises(ValueError, match="View 0 gives 1 rows for 2"):
-        gwi.core.AveragedViews(images[2], [lambda x: x[:1]])(torch.as_tensor(images[0][:2]))
+        gwi.core.networks.AveragedViews(images[2], [lambda x: x[:1]])(torch.as_tensor(images[0][:2]))
 
 
 def test_an_ensemble_has_the_mean_probabilities_and_the_features_of_its_first_network(images):
@@ -91,41 +90,43 @@ def test_an_ensemble_has_the_mean_probabilities_and_the_features_of_its_first_ne
     rows = torch.as_tensor(x)
     torch.manual_seed(1)
     other = type(network)().eval()
-    ensemble = gwi.core.AveragedNetworks([network, other]).eval()
+    ensemble = gwi.core.networks.AveragedNetworks([network, other]).eval()
     with torch.no_grad():
         wanted = (network(rows).softmax(1) + other(rows).softmax(1)) / 2
         torch.testing.assert_close(ensemble(rows).exp(), wanted)
         torch.testing.assert_close(
-            gwi.core.AveragedNetworks([network, other], "outputs")(rows), (network(rows) + other(rows)) / 2
+            gwi.core.networks.AveragedNetworks([network, other], "outputs")(rows), (network(rows) + other(rows)) / 2
         )
     model = GWIClassifier(ensemble, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     features = model.model_.embedding.features
     assert features.watched == ("networks.0.conv.3", "networks.0.dense.1")
     torch.testing.assert_close(features.evaluate(rows)[1], NetworkFeatures(network, "auto").fit(rows)(rows))
-    mirrored = gwi.core.AveragedViews(ensemble, [lambda x: x.flip(-1)])
+    mirrored = gwi.core.networks.AveragedViews(ensemble, [lambda x: x.flip(-1)])
     assert automatic_layers(mirrored, rows[:1]) == ("network.networks.0.conv.3", "network.networks.0.dense.1")
-    assert automatic_layers(gwi.core.AveragedNetworks([nn.Linear(4, 2), nn.Linear(4, 2)]), torch.zeros(1, 4)) == ("networks.0",)
+    assert automatic_layers(gwi.core.networks.AveragedNetworks([nn.Linear(4, 2), nn.Linear(4, 2)]), torch.zeros(1, 4)) == (
+        "networks.0",
+    )
 
 
 def test_an_ensemble_around_which_a_measure_stands_is_stored_as_its_numbers(images, tmp_path):
     x, y, network = images
     torch.manual_seed(1)
-    ensemble = gwi.core.AveragedNetworks([network, type(network)().eval()])
+    ensemble = gwi.core.networks.AveragedNetworks([network, type(network)().eval()])
     model = GWIClassifier(ensemble, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400])).save(tmp_path / "ensemble.gwi")
-    again = gwi.load(tmp_path / "ensemble.gwi", module=gwi.core.AveragedNetworks([type(network)(), type(network)()]))
+    again = gwi.load(tmp_path / "ensemble.gwi", module=gwi.core.networks.AveragedNetworks([type(network)(), type(network)()]))
     np.testing.assert_array_equal(again.predict_proba(x[400:420]), model.predict_proba(x[400:420]))
 
 
 def test_an_ensemble_of_none_or_of_different_outputs_is_refused():
     with pytest.raises(ValueError, match="at least one module"):
-        gwi.core.AveragedNetworks([])
+        gwi.core.networks.AveragedNetworks([])
     # With shapes checked, so is what a name may be.
     with pytest.raises((ValueError, TypeCheckError), match=r'of is "probabilities" or "outputs"|Parameter annotations'):
-        gwi.core.AveragedNetworks([nn.Linear(2, 3)], "logits")
+        gwi.core.networks.AveragedNetworks([nn.Linear(2, 3)], "logits")
     with pytest.raises(ValueError, match=r"Network 1 gives outputs of shape \(1, 2\), the first \(1, 3\)"):
-        gwi.core.AveragedNetworks([nn.Linear(2, 3), nn.Linear(2, 2)])(torch.zeros(1, 2))
+        gwi.core.networks.AveragedNetworks([nn.Linear(2, 3), nn.Linear(2, 2)])(torch.zeros(1, 2))
 
 
 def test_images_pass_through_the_network_some_at_a_time(images, monkeypatch):

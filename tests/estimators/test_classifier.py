@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import gwi
 from class_data import NAMES, split_classes, three_classes
 from gwi import GWIClassifier
-from gwi.core import mlp
+from gwi.core.networks import mlp
 from gwi.exceptions import UnsavableError
 from gwi.fitting import classification
 from gwi.parts import Covariance, Joint, Paper, RobustMax

@@ -15,7 +15,8 @@ from sklearn.model_selection import GridSearchCV
 
 from class_data import split_classes, three_classes
 from gwi import GWIClassifier, GWIRegressor, load
-from gwi.core import default_kernel, mlp
+from gwi.core.kernels import default_kernel
+from gwi.core.networks import mlp
 from gwi.estimators import classifier, regressor
 from gwi.exceptions import GWIWarning
 from gwi.fitting.plan import classification_members

@@ -17,7 +17,7 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from gwi import GWIRegressor, load
-from gwi.core import mlp
+from gwi.core.networks import mlp
 from gwi.estimators.persistence import from_content
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.parts import Covariance, Gaussian

@@ -7,7 +7,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
 from gwi import GWIRegressor, load
-from gwi.core import FeatureKernel, NetworkFeatures, default_kernel
+from gwi.core.features import NetworkFeatures
+from gwi.core.kernels import FeatureKernel, default_kernel
 from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Frozen, Paper
 from waves import wave

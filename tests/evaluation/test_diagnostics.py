@@ -14,8 +14,10 @@ import torch
 from benchmarks.studies.diagnostics import FAULTS, SETS, fixed_kernel, gp, on_wave, wave
 
 from gwi import GWIRegressor, diagnose, load
-from gwi.core import SparsePosteriorKernel, row_sums, titsias_covariance
+from gwi.core.covariance import titsias_covariance
+from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import kernel_matrix, kernel_variance
+from gwi.core.row_sums import row_sums
 from gwi.evaluation.checks import Check, Finding, collapsed_variance, found, graded, lengthscales, tempering, training_checks
 from gwi.evaluation.diagnostics import Diagnosis, _calibration
 from gwi.exceptions import GWIWarning

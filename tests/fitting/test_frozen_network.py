@@ -12,7 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import gwi
 from class_data import NAMES, SmallCNN, small_images, small_network, split_classes
 from gwi import GWIClassifier, GWIRegressor
-from gwi.core import FeatureKernel, NetworkFeatures, default_kernel, mlp
+from gwi.core.features import NetworkFeatures
+from gwi.core.kernels import FeatureKernel, default_kernel
+from gwi.core.networks import mlp
 from gwi.fitting import frozen_network
 from gwi.fitting.frozen_network import feature_kernel
 from gwi.parts import Covariance, Features, Frozen, Joint
@@ -63,7 +65,7 @@ def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(n
 
 def test_log_probabilities_have_no_energy_to_add(network, data):
     x, y, x_new, y_new = data
-    model = GWIClassifier(gwi.core.AveragedNetworks([network]), freeze_mean=True, tempering=None, random_state=0)
+    model = GWIClassifier(gwi.core.networks.AveragedNetworks([network]), freeze_mean=True, tempering=None, random_state=0)
     model.fit(x, y, validation=(x_new, y_new))
     own, usual = model.ood_score(3 * x_new), model.ood_score(x_new)
     np.testing.assert_allclose(model.ood_score(3 * x_new, energy=True), (own - usual.mean()) / usual.std(), atol=1e-3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gwi.core import default_kernel
+from gwi.core.kernels import default_kernel
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
 from gwi.fitting.data import ArrayData, HeldOut

@@ -12,12 +12,12 @@ import gwi
 import reference
 from class_data import NAMES, SmallCNN, small_images, split_classes
 from gwi import GWIClassifier
-from gwi.core import mlp
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import SoftmaxLikelihood
 from gwi.core.linalg import cholesky
 from gwi.core.means import ModuleMean
 from gwi.core.measures import kernel_matrix
+from gwi.core.networks import mlp
 from gwi.fitting import joint_training
 from gwi.fitting.classification import ClassificationTask
 from gwi.fitting.data import FitOptions
@@ -276,7 +276,7 @@ def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_on
         Paper(start, max_epochs=60, learning_rate=2e-2), random_state=seed, covariance=Covariance(num_inducing=12)
     ).fit(x, y)
     assert (model.predict(x_new) == y_new).mean() > 0.85
-    likelihood = gwi.core.RobustMaxLikelihood(3, 0.01)
+    likelihood = gwi.core.likelihoods.robust_max.RobustMaxLikelihood(3, 0.01)
     raw = likelihood.class_probabilities(*model.model_.logits(next(model.model_.rows(x_new))))
     assert (raw.sum(0) - 1).abs().max() < 1e-6
     assert raw.isfinite().all()

@@ -7,8 +7,8 @@ from torch import nn
 
 import gwi
 from gwi import GWIClassifier
-from gwi.core import mlp
 from gwi.core.means import KernelMean, SumMean
+from gwi.core.networks import mlp
 from gwi.fitting import logit_correction as correction
 from gwi.fitting.logit_correction import learn_correction
 from gwi.parts import Covariance, Frozen

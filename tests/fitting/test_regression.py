@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gwi import GWIRegressor, load
-from gwi.core import mlp
+from gwi.core.networks import mlp
 from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Gaussian
 from waves import wave

@@ -14,7 +14,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from torch import nn
 
-from gwi.core import mlp
+from gwi.core.networks import mlp
 
 from .content import Array
 

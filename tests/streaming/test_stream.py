@@ -158,7 +158,7 @@ def test_a_frozen_mean_needs_rows_it_has_not_seen(folder):
 
 
 def test_a_module_is_trained_on_the_stream(folder):
-    network = gwi.core.mlp(3, hidden=(32,), generator=torch.Generator().manual_seed(0))
+    network = gwi.core.networks.mlp(3, hidden=(32,), generator=torch.Generator().manual_seed(0))
     model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=30)).fit(folder / "numbers", "y")
     x, _, f = rows(500, seed=6)
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.5 * f.std()
@@ -169,7 +169,7 @@ def test_checkpoints_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
     stream = replace(prepared().stream, checkpoints=Checkpoints.of(tmp_path, "fit"))
 
     def trained(width, place):
-        module = gwi.core.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
+        module = gwi.core.networks.mlp(3, hidden=(width,), generator=torch.Generator().manual_seed(place))
         train_on_stream(module, lambda x, y: squares(module(x.float()), y.mT.float()), stream, name="mlp", seed=0, place=place)
         return module.state_dict()
 
@@ -187,7 +187,7 @@ def test_means_are_trained_under_the_place_they_have_in_the_list(monkeypatch):
     monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 10)
     monkeypatch.setattr(streams, "train_on_stream", lambda *a, **k: (places.append(k["place"]), plain(*a, **k))[1])
     x, y, _ = rows(400)
-    networks = [gwi.core.mlp(3, hidden=(width,)) for width in (4, 8)]
+    networks = [gwi.core.networks.mlp(3, hidden=(width,)) for width in (4, 8)]
     GWIRegressor(["network", *networks], random_state=0, covariance=Covariance(num_inducing=10)).fit(ArraySource(x, y[:, None]))
     GWIClassifier(["linear", "network"], random_state=0, covariance=Covariance(num_inducing=10)).fit(ArraySource(x, y > 0))
     assert places == [0, 1, 2, 1]

@@ -43,7 +43,7 @@ def post_hoc(
     def fit(problem: Problem) -> Fitted:
         network: nn.Module = copy.deepcopy(problem.shared.network)
         if mirrored:
-            network = gwi.core.AveragedViews(network, [mirror])
+            network = gwi.core.networks.AveragedViews(network, [mirror])
         part = gwi.Features(layer) if kernel == "features" else kernel
         model = classifier(problem, mean=gwi.Frozen(network, correct=correct), kernel=part)
         return fitted(model, {"kernel": kernel, "layer": layer, "mirrored": mirrored}, energy=energy)
@@ -58,10 +58,10 @@ def naive(problem: Problem) -> Fitted:
     """
     network = copy.deepcopy(problem.shared.network)
     sample = problem.data.train_x[:1000]
-    features = gwi.core.NetworkFeatures(network, "dense", centre=True, projection=NUM_NAIVE, sphere=False).fit(sample)
+    features = gwi.core.features.NetworkFeatures(network, "dense", centre=True, projection=NUM_NAIVE, sphere=False).fit(sample)
     with torch.no_grad():
         distance = float(torch.nn.functional.pdist(features(sample)).median())
-    kernel = gwi.core.FeatureKernel(gwi.core.default_kernel(NUM_NAIVE, lengthscale=distance, ard=False), features)
+    kernel = gwi.core.kernels.FeatureKernel(gwi.core.kernels.default_kernel(NUM_NAIVE, lengthscale=distance, ard=False), features)
     model = classifier(problem, mean=gwi.Frozen(network), kernel=kernel)
     return fitted(model, {"kernel": "dense, centred, 32 directions"})
 
@@ -74,7 +74,7 @@ def ensemble(problem: Problem) -> Fitted:
     others = other_members(problem)
     start = time.perf_counter()
     networks = [copy.deepcopy(problem.shared.network), *(other.network for other in others)]
-    model = classifier(problem, mean=gwi.Frozen(gwi.core.AveragedNetworks(networks)))
+    model = classifier(problem, mean=gwi.Frozen(gwi.core.networks.AveragedNetworks(networks)))
     seconds = time.perf_counter() - start + sum(other.seconds for other in others)
     return replace(fitted(model, {"networks": len(networks)}), seconds=seconds)
 

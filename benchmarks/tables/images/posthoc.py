@@ -43,7 +43,7 @@ def temperature_scaling(problem: Problem) -> Fitted:
 
 def mirrored_temperature_scaling(problem: Problem) -> Fitted:
     """As *MAP, temperature*, with the average of the shared network's logits for an image and its mirror image."""
-    return at_best_temperature(gwi.core.AveragedViews(problem.shared.network, [mirror]), problem)
+    return at_best_temperature(gwi.core.networks.AveragedViews(problem.shared.network, [mirror]), problem)
 
 
 def at_best_temperature(network: nn.Module, problem: Problem) -> Fitted:
@@ -191,7 +191,7 @@ def nearest_neighbours(layers: Literal["dense", "pool", "all"]) -> Method:
     def fit(problem: Problem) -> Fitted:
         network = problem.shared.network
         if layers == "all":
-            watched = gwi.core.NetworkFeatures(network).fit(problem.data.train_x[:100])
+            watched = gwi.core.features.NetworkFeatures(network).fit(problem.data.train_x[:100])
             return by_neighbours(problem, lambda x: watched(x).float(), layers)
         features = partial(pooled_features, network) if layers == "pool" else network.features
         return by_neighbours(problem, features, layers)

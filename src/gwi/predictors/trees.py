@@ -156,8 +156,9 @@ class Trees:
         # In memory by columns, as scikit-learn has them, for the order of later sums depends on it.
         total = np.zeros((len(rows), self.num_outputs), order="F")
         total += self.baseline
+        num_outputs = self.num_outputs
         for i, tree in enumerate(self.trees):
-            total[:, i % self.num_outputs] += tree.predict(rows, no_bitsets, no_map, num_threads)
+            total[:, i % num_outputs] += tree.predict(rows, no_bitsets, no_map, num_threads)
         return total
 
     def arrays(self) -> dict[str, Array]:
