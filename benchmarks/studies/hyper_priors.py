@@ -19,7 +19,7 @@ from benchmarks.tables.uci.data import UCIName, load_uci
 from gwi.core.covariance import titsias_covariance
 from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.likelihoods.gaussian import GaussianLikelihood
 from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import fit_prior

@@ -20,7 +20,7 @@ from gwi.core.covariance import (
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import ShrunkenKernel, SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.likelihoods.gaussian import GaussianLikelihood
 from gwi.core.means import KernelMean, ModuleMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.networks import mlp

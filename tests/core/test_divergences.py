@@ -18,7 +18,7 @@ from gwi.core.divergences import (
     wasserstein_squared_two_sample,
 )
 from gwi.core.kernels import ShrunkenKernel, SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.likelihoods.gaussian import GaussianLikelihood
 from gwi.core.means import FixedMean, KernelMean, ModuleMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.objectives import generalized_loss

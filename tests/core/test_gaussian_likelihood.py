@@ -12,7 +12,8 @@ from torch import nn
 import reference
 from gwi.core.divergences import wasserstein_squared
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import GaussianLikelihood, RobustMaxLikelihood, expected_log_likelihood
+from gwi.core.likelihoods.gaussian import GaussianLikelihood, expected_log_likelihood
+from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.means import KernelMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.objectives import generalized_loss

@@ -12,7 +12,7 @@ import reference
 from gwi.core.covariance import titsias_covariance
 from gwi.core.divergences import kl_divergence, wasserstein, wasserstein_squared, wasserstein_squared_two_sample
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.likelihoods.gaussian import GaussianLikelihood
 from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.core.measures import GaussianMeasure, kernel_matrix
 from gwi.core.objectives import generalized_loss, mean_loss

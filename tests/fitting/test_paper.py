@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 from gwi.core.covariance import covariance_objective, covariance_problem, paper_initial_covariance, wasserstein_covariance
 from gwi.core.divergences import wasserstein_squared_two_sample
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.likelihoods.gaussian import GaussianLikelihood
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.objectives import generalized_loss
 from gwi.core.prior import fit_prior

@@ -19,7 +19,7 @@ from torch import Tensor
 from gwi.core.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
 from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import GaussianLikelihood
+from gwi.core.likelihoods.gaussian import GaussianLikelihood
 from gwi.core.means import ModuleMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.networks import mlp

@@ -6,7 +6,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gwi.core.divergences import Divergence, wasserstein_squared
-from gwi.core.likelihoods.robust_max import expected_log_likelihood
+from gwi.core.likelihoods.gaussian import expected_log_likelihood
 from gwi.core.means import MeanFunction
 from gwi.core.measures import GaussianMeasure
 

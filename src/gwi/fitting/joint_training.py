@@ -22,7 +22,8 @@ from gwi.core.covariance import matched_divergence_weight, paper_initial_covaria
 from gwi.core.divergences import two_sample_cross_term
 from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
-from gwi.core.likelihoods.robust_max import RobustMaxLikelihood, expected_log_likelihood
+from gwi.core.likelihoods.gaussian import expected_log_likelihood
+from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import Digits, SoftmaxLikelihood
 from gwi.core.linalg import bures_fidelity, cholesky, solve_lower
 from gwi.core.means import ModuleMean
