@@ -28,6 +28,9 @@ browser:  ## install chromium where there is apt-get, for the test that looks at
 demo: install  ## train GWI-net on the paper's toy data and draw demo.png
 	@$(BIN)/python examples/demo.py
 
+# Two processes on two cores: threads of their own would only make them wait for each other.
+test test-all: export OMP_NUM_THREADS = 1
+
 test: install  ## run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
