@@ -5,8 +5,9 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
+from torch import nn
 
-from gwi import GWIRegressor, load
+from gwi import GWIClassifier, GWIRegressor, load
 from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import FeatureKernel, default_kernel
 from gwi.fitting.plan import regression_members
@@ -177,3 +178,18 @@ def test_a_kernel_on_features_of_a_map_is_one_on_rows():
     of_network = FeatureKernel(default_kernel(1), NetworkFeatures(module))
     with pytest.raises(ValueError, match="needs a network"):
         GWIRegressor("svgp", kernel=of_network).fit(x, y)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 2, 2)], ids=["table", "images"])
+def test_validation_targets_that_do_not_fit_are_refused_in_one_sentence(shape):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, *shape)).astype(np.float32)
+    y = X.reshape(30, -1)[:, 0]
+    network = nn.Sequential(nn.Flatten(), nn.Linear(X[0].size, 1))
+    model = GWIRegressor(network, freeze_mean=True, random_state=0)
+    with pytest.raises(ValueError, match=r"validation needs 1 target\(s\), like the training rows; got 2"):
+        model.fit(X, y, validation=(X[:9], np.stack([y[:9], y[:9]], 1)))
+    with pytest.raises(ValueError, match="validation needs a target for each row; got 8 targets and 9 rows"):
+        model.fit(X, y, validation=(X[:9], y[:8]))
+    with pytest.raises(ValueError, match="validation needs a label for each row; got 8 labels and 9 rows"):
+        GWIClassifier(network, freeze_mean=True).fit(X, y > 0, validation=(X[:9], y[:8] > 0))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -248,9 +248,9 @@ class GWIEstimator(BaseEstimator):
                 warnings.filterwarnings("ignore", message="X does not have valid feature names")
                 rows = validate_data(self, X, dtype=np.float64, reset=False)
             targets = self._targets.encode(y)
-            check_consistent_length(rows, targets)
         except ValueError as error:
             raise ValueError(f"validation: {error}") from None
+        self._targets.require(targets, len(rows))
         return rows, targets
 
     def _stream_maker(
@@ -319,7 +319,9 @@ class GWIEstimator(BaseEstimator):
         rows = self._shaped_rows(X, reset=False)
         if rows.shape[1:] != shape:
             raise ValueError(f"validation rows must have the shape {shape} of the training rows; got {rows.shape[1:]}.")
-        return Batches(rows, self._targets.encode(y), self._targets.encode)
+        targets = self._targets.encode(y)
+        self._targets.require(targets, len(rows))
+        return Batches(rows, targets, self._targets.encode)
 
     def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""

@@ -46,6 +46,11 @@ class LabelTargets:
         """The place of each label among the classes."""
         return indices(y, self.classes)
 
+    def require(self, targets: NDArray[np.int64], num_rows: int) -> None:
+        """Refuse validation labels that are not one for each row."""
+        if len(targets) != num_rows:
+            raise ValueError(f"validation needs a label for each row; got {len(targets)} labels and {num_rows} rows.")
+
     def learn_source(self, values: NDArray[Any] | None, asked: Any, num_outputs: int) -> None:
         """Note the classes of a source."""
         assert values is not None

@@ -35,16 +35,25 @@ class NumberTargets:
     are_labels = False
     checks = {"multi_output": True, "y_numeric": True}  # noqa: RUF012
     one = True
+    num_targets = 1
 
     def learn(self, y: Any) -> Array:
         """The targets, one column each, noting how they came."""
-        self.one = y.ndim == 1
-        return self.encode(y)
+        targets = self.encode(y)
+        self.one, self.num_targets = y.ndim == 1, targets.shape[1]
+        return targets
 
     def encode(self, y: Any) -> Array:
         """The targets, one column each."""
         values = check_array(as_array(y), dtype=np.float64, ensure_2d=False, input_name="y")
         return values.reshape(len(values), -1)
+
+    def require(self, targets: Array, num_rows: int) -> None:
+        """Refuse validation targets that are not those of the training rows."""
+        if len(targets) != num_rows:
+            raise ValueError(f"validation needs a target for each row; got {len(targets)} targets and {num_rows} rows.")
+        if targets.shape[1] != self.num_targets:
+            raise ValueError(f"validation needs {self.num_targets} target(s), like the training rows; got {targets.shape[1]}.")
 
     def learn_source(self, values: NDArray[Any] | None, asked: Any, num_outputs: int) -> None:
         """Note how the columns of a source were asked for."""
