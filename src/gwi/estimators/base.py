@@ -306,10 +306,10 @@ class GWIEstimator(BaseEstimator):
             return Batches(X, None, self._targets.encode), shape
         rows = self._shaped_rows(X, reset=True)
         if y is None:
-            raise ValueError("A fit requires y to be passed, but the target y is None: pass a label for each row, or a loader.")
+            raise ValueError("A fit requires y to be passed, but the target y is None: pass a target for each row, or a loader.")
         targets = self._targets.learn(as_array(y))
         if len(targets) != len(rows):
-            raise ValueError(f"There must be as many labels as rows; got {len(targets)} labels and {len(rows)} rows.")
+            raise ValueError(f"There must be as many targets as rows; got {len(targets)} targets and {len(rows)} rows.")
         self.n_features_in_ = int(np.prod(rows.shape[1:]))
         return Batches(rows, targets, self._targets.encode), rows.shape[1:]
 
