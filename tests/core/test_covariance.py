@@ -25,9 +25,9 @@ from gwi.core.means import KernelMean, ModuleMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.networks import mlp
 from gwi.core.objectives import generalized_loss
-from gwi.core.optimize import minimize_lbfgs
 from gwi.core.prior import fit_prior
 from gwi.core.row_sums import row_sums
+from gwi.core.training import minimize_lbfgs
 from gwi.parts import Covariance, Gaussian
 
 F64 = torch.float64

@@ -7,7 +7,7 @@ import torch
 
 from gwi.core import noise
 from gwi.core.noise import fit_noise
-from gwi.core.optimize import minimize_lbfgs
+from gwi.core.training import minimize_lbfgs
 
 F64 = torch.float64
 

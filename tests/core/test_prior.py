@@ -13,8 +13,8 @@ from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import default_kernel
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
-from gwi.core.optimize import minimize_lbfgs
 from gwi.core.prior import collapsed_bound, fit_prior, log_marginal_likelihood
+from gwi.core.training import minimize_lbfgs
 from gwi.exceptions import NotPositiveDefiniteError
 
 F64 = torch.float64

@@ -21,9 +21,9 @@ from gwi.estimators.table_model import Choices, TableModel, is_large, target_of
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting import stream_data as stream_tasks
 from gwi.streaming import checkpoints
+from gwi.streaming.batches import priorities
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import fingerprint_of
-from gwi.streaming.sample import priorities
 from gwi.tables.encoder import Encoder
 from gwi.tables.source import open_table, read_table
 

@@ -11,13 +11,12 @@ from scipy.optimize import minimize
 
 from gwi.core.means import ConstantMean, SumMean
 from gwi.core.posterior import CachedPosterior
-from gwi.core.scaling import Scales
+from gwi.core.scaling import Scales, embedded_rows
 from gwi.fitting import pipeline
 from gwi.fitting.data import FitOptions
 from gwi.fitting.learners import kernel_member
 from gwi.fitting.stacking import cross_fitted
 from gwi.fitting.task import Member, StackedMean, Task
-from gwi.models.embeddings import embedded_rows
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Covariance
 

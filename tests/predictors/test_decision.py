@@ -19,9 +19,8 @@ from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.means import FixedMean, OriginalRowsMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
-from gwi.core.scaling import Scales
+from gwi.core.scaling import Scales, StandardisedRows
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.models.embeddings import StandardisedRows
 from gwi.models.regression import RegressionModel
 from gwi.predictors.decision import LINKS
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier, plain_classifier

@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, T
 from gwi._validation import is_source
 from gwi.fitting.stream_data import stream_data
 from gwi.streaming import loaders as sources
+from gwi.streaming.batches import Sample, priorities
 from gwi.streaming.loaders import ArraySource, as_source, in_order, shares_of, shuffled
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.sample import Sample, priorities
 from gwi.streaming.summary import Moments, sketch
 from gwi.tables.parquet import parquet_source
 from gwi.tables.rows import Chunk

@@ -28,8 +28,8 @@ from gwi.core.linalg import (
     solve_lower_transposed,
 )
 from gwi.core.measures import kernel_matrix
-from gwi.core.optimize import LBFGSResult, minimize_lbfgs
 from gwi.core.row_sums import RowSums, row_sums
+from gwi.core.training import LBFGSResult, minimize_lbfgs
 
 
 def titsias_covariance(sums: RowSums) -> Float[Tensor, "*J M M"]:

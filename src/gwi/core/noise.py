@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gwi.core.linalg import LOG_TWO_PI
-from gwi.core.optimize import minimize_lbfgs
+from gwi.core.training import minimize_lbfgs
 
 # The penalty is chosen on so many rows; the slopes are then fitted to all.
 MAX_CROSS_VALIDATED = 20_000

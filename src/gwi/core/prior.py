@@ -15,8 +15,8 @@ from torch import Tensor
 
 from gwi.core.linalg import LOG_TWO_PI, LogGaussian, cholesky, log_determinant, solve_lower
 from gwi.core.measures import kernel_matrix
-from gwi.core.optimize import minimize_lbfgs
 from gwi.core.row_sums import row_sums
+from gwi.core.training import minimize_lbfgs
 
 # Of the raw parameters of a kernel, logarithms of scales or close to it: exp(±600) are still numbers.
 RAW_BOUND = 600.0

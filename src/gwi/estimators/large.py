@@ -17,8 +17,8 @@ from gwi._files import atomic_file
 from gwi.estimators.table_model import Choices, TableModel, estimator_for, target_of
 from gwi.estimators.table_targets import TARGETS, TaskName, guess_task
 from gwi.exceptions import GWIWarning, UserError
+from gwi.streaming.batches import Sample, in_share
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.sample import Sample, in_share
 from gwi.tables.encoder import Encoder
 from gwi.tables.parquet import ParquetReader, ParquetSource
 from gwi.tables.rows import Chunk

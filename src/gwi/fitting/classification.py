@@ -21,21 +21,19 @@ from torch import Tensor, nn
 from gwi.core.means import ConstantMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import Scales
+from gwi.core.scaling import Embedding, Scales
 from gwi.fitting import plan
 from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut, variance_at
 from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice
-from gwi.fitting.learners import kernel_member
+from gwi.fitting.learners import Pending, estimator_learner, kernel_member
 from gwi.fitting.logit_correction import corrected
 from gwi.fitting.logit_scales import Judgement, TemperingName, choose_scales
 from gwi.fitting.logit_targets import dirichlet_coding, indicator_coding, indicator_rates, indicators, rescaled
 from gwi.fitting.regression import holds_all_rows
-from gwi.fitting.sklearn_learner import Pending, estimator_learner
 from gwi.fitting.stacking import best_scale, logit_weights
 from gwi.fitting.task import Member, NetworkSize, StackedMean, Task
 from gwi.models.classification import ClassificationModel, UsualScores, energy, prior_share_of
-from gwi.models.embeddings import Embedding
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import RobustMax, Softmax
 from gwi.predictors.logits import ClassifierLogits, logits_of_one_class, plain_classifier

@@ -19,12 +19,11 @@ from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import FeatureKernel, default_kernel
 from gwi.core.means import FirstColumns, ModuleMean
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import Scales
+from gwi.core.scaling import CHUNK_SIZE, Embedding, OutputsAndFeatures, Scales, StandardisedRows
 from gwi.fitting.data import ArrayData, FitOptions, HeldOut
 from gwi.fitting.hyperparameters import ALL_ROWS, SPARSE_INDUCING, SPARSE_SAMPLE, PriorChoice, of_network, prior_for, row_kernel
 from gwi.fitting.pipeline import finish
 from gwi.fitting.task import Fit, Member, Task
-from gwi.models.embeddings import CHUNK_SIZE, Embedding, OutputsAndFeatures, StandardisedRows
 from gwi.parts import Features, Frozen
 from gwi.streaming.batches import Batches
 

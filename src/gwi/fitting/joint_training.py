@@ -30,6 +30,7 @@ from gwi.core.means import ModuleMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import row_sums
+from gwi.core.scaling import CHUNK_SIZE, StandardisedRows
 from gwi.core.training import train_epochs
 from gwi.fitting.classification import ClassificationTask, class_folds
 from gwi.fitting.data import ArrayData, FitOptions, HeldOut
@@ -38,7 +39,6 @@ from gwi.fitting.held_out_covariance import HeldOutCovariance
 from gwi.fitting.hyperparameters import EVIDENCE_TOLERANCE, SPARSE_INDUCING, SPARSE_SAMPLE, PriorChoice, prior_for, row_kernel
 from gwi.fitting.logit_targets import dirichlet_coding, indicators, rescaled
 from gwi.fitting.task import Fit, Member
-from gwi.models.embeddings import CHUNK_SIZE, StandardisedRows
 from gwi.parts import Frozen, Joint, Paper
 from gwi.streaming.batches import Batches
 

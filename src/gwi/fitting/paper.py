@@ -27,12 +27,12 @@ from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.networks import mlp
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.prior import PriorFit, fit_prior
+from gwi.core.scaling import StandardisedRows
 from gwi.core.training import train
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.hyperparameters import PriorChoice
 from gwi.fitting.regression import average_nll
 from gwi.fitting.task import Fit, Member, StackedMean
-from gwi.models.embeddings import StandardisedRows
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Paper

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
+from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import CovarianceSolver
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
-from gwi.fitting.learners import learn, name_of, stack
-from gwi.fitting.sklearn_learner import run_pending
+from gwi.fitting.learners import learn, name_of, run_pending, stack
 from gwi.fitting.task import Fit, StackedMean, Task
-from gwi.models.embeddings import Embedding, StandardisedRows
 
 
 def array_data(

@@ -18,7 +18,7 @@ from gwi.core.means import KernelMean, RescaledMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import NoiseFit, fit_noise, noise_features
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import Scales
+from gwi.core.scaling import Embedding, Scales
 from gwi.fitting import plan
 from gwi.fitting.data import FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import ROUGH_TOLERANCE, CovarianceSolver, HeldOutCovariance
@@ -26,7 +26,6 @@ from gwi.fitting.hyperparameters import PriorChoice, prior_for
 from gwi.fitting.learners import kernel_member, network_learner
 from gwi.fitting.stacking import convex_weights, cross_fitted
 from gwi.fitting.task import Member, StackedMean, Task
-from gwi.models.embeddings import Embedding
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Gaussian, Network, NoiseKind

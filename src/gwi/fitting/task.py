@@ -19,16 +19,15 @@ from torch import Tensor, nn
 from gwi.core.means import OriginalRowsMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
-from gwi.core.scaling import Scales
+from gwi.core.scaling import Embedding, Scales
 from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut
-from gwi.models.embeddings import Embedding
 from gwi.models.summary import Summary
 from gwi.predictors.linear import plain_predictor
 
 if TYPE_CHECKING:
     from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
     from gwi.fitting.hyperparameters import PriorChoice
-    from gwi.fitting.sklearn_learner import Pending
+    from gwi.fitting.learners import Pending
 
 
 # Epochs of a user's network that is a member of a stack.

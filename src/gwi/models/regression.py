@@ -19,8 +19,7 @@ from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.posterior import CachedPosterior
-from gwi.core.scaling import Scales
-from gwi.models.embeddings import CHUNK_SIZE, Embedding, embedded_rows
+from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows
 from gwi.models.summary import Levels
 
 

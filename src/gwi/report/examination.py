@@ -14,7 +14,7 @@ from gwi._typing import Array
 from gwi.estimators.table_model import TableModel
 from gwi.report.examined import Examined
 from gwi.report.tasks import TASKS
-from gwi.streaming.sample import Sample
+from gwi.streaming.batches import Sample
 from gwi.tables.source import Source, Table, read_parts
 
 # Rows, and cells, that a report looks at; of more a sample.

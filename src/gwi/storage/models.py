@@ -20,10 +20,9 @@ from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
-from gwi.core.scaling import Scales
+from gwi.core.scaling import Embedding, OutputsAndFeatures, Scales, StandardisedRows
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.models.classification import ClassificationModel, UsualScores
-from gwi.models.embeddings import Embedding, OutputsAndFeatures, StandardisedRows
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import encode_parameter

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi.core.scaling import Scales
+from gwi.streaming.batches import Sample, priorities
 from gwi.streaming.loaders import shares_of
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.sample import Sample, priorities
 from gwi.tables.rows import Chunk, RowSource
 
 # Rows that judge, and rows for all that is learned from a sample.
