@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from gwi import parts
@@ -26,6 +26,7 @@ from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
+from gwi.estimators.inputs import shaped_rows, training_batches, validation_batches, validation_rows
 from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
@@ -39,7 +40,6 @@ from gwi.fitting.update import updated
 from gwi.models.summary import Summary
 from gwi.storage.container import to_bytes
 from gwi.storage.models import encode_estimator
-from gwi.streaming.batches import Batches, checked_shapes, pair_of
 from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
 from gwi.tables.rows import RowSource
@@ -54,24 +54,40 @@ class GWIEstimator(BaseEstimator):
     # A single module that is not frozen is trained together with its covariance.
     _trains_jointly = False
     _tag: str
-    # Set by both constructors.
-    mean: Any
-    freeze_mean: bool
-    kernel: Any
-    covariance: Any
-    likelihood: Any
-    tempering: Any
-    max_time: float | None
-    device: Any
-    dtype: Any
-    random_state: Any
-    n_jobs: int | None
-    verbose: int
     # What the targets become: see `NumberTargets` and `LabelTargets`.
     _targets: Any
     _fit: Fit | None
     model_: Any
     summary_: Summary
+
+    def __init__(
+        self,
+        mean: Any = "auto",
+        *,
+        freeze_mean: bool = False,
+        kernel: Any = "auto",
+        covariance: str | parts.Covariance = "auto",
+        likelihood: Any = "auto",
+        tempering: Any = "auto",
+        max_time: float | None = None,
+        device: str | torch.device = "cpu",
+        dtype: str | torch.dtype = "float32",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ):
+        self.mean = mean
+        self.freeze_mean = freeze_mean
+        self.kernel = kernel
+        self.covariance = covariance
+        self.likelihood = likelihood
+        self.tempering = tempering
+        self.max_time = max_time
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def _new_targets(self) -> Any:
         raise NotImplementedError
@@ -218,7 +234,7 @@ class GWIEstimator(BaseEstimator):
         if validation is not None and not isinstance(validation, DataLoader):
             names = getattr(self, "feature_names_in_", features)
             validation = validation_arrays(validation, names, labels=self._targets.are_labels)
-        judged = None if validation is None else self._validation(validation)
+        judged = None if validation is None else validation_rows(self, validation)
         if len(X) < MERGED_ROWS and judged is None and not self._by_paper:
             X, columns, weight = merge_equal_rows(X, targets.reshape(len(X), -1).astype(np.float64), weight)
             targets = columns.astype(targets.dtype).reshape(-1, *targets.shape[1:])
@@ -231,27 +247,6 @@ class GWIEstimator(BaseEstimator):
         if validation is not None:
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
         return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
-
-    def _validation(self, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Validation rows and encoded targets as arrays.
-
-        Raises:
-            ValueError: when the columns are not those of the training rows, or a cell is no number.
-        """
-        if not isinstance(validation, DataLoader) and not (isinstance(validation, tuple | list) and len(validation) == 2):
-            kind = type(validation).__name__
-            raise ValueError(f"validation is a pair, (X, y), of rows that the means have not seen; got {kind}.")
-        X, y = (as_array(part) for part in pair_of(validation))
-        try:
-            with warnings.catch_warnings():
-                # An array has no names to compare, which is no matter.
-                warnings.filterwarnings("ignore", message="X does not have valid feature names")
-                rows = validate_data(self, X, dtype=np.float64, reset=False)
-            targets = self._targets.encode(y)
-        except ValueError as error:
-            raise ValueError(f"validation: {error}") from None
-        self._targets.require(targets, len(rows))
-        return rows, targets
 
     def _stream_maker(
         self, source: RowSource, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions
@@ -279,10 +274,10 @@ class GWIEstimator(BaseEstimator):
     def _network_maker(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: FitOptions) -> Callable[[], Fit]:
         if sample_weight is not None:
             raise ValueError("A module as mean takes no sample_weight; leave it out, or repeat rows.")
-        training, shape = self._batches(X, y)
+        training, shape = training_batches(self, X, y)
         if validation is not None:
             rows, targets = (validation, None) if isinstance(validation, DataLoader) else validation
-            judged = self._judging(rows, targets, shape)
+            judged = validation_batches(self, rows, targets, shape)
         elif self._is_frozen:
             raise ValueError(
                 "A frozen network may have seen the training rows, so they cannot judge its errors. "
@@ -299,43 +294,12 @@ class GWIEstimator(BaseEstimator):
         joint = mean if isinstance(mean, parts.Joint | parts.Paper) else parts.Joint(mean)
         return partial(joint_network_fit, joint, training, judged, shape, self._task(), options)
 
-    def _batches(self, X: Any, y: Any) -> tuple[Batches, tuple[int, ...]]:
-        if isinstance(X, DataLoader):
-            shape = self._targets.look_through(X)
-            self.n_features_in_ = int(np.prod(shape))
-            return Batches(X, None, self._targets.encode), shape
-        rows = self._shaped_rows(X, reset=True)
-        if y is None:
-            raise ValueError("A fit requires y to be passed, but the target y is None: pass a target for each row, or a loader.")
-        targets = self._targets.learn(as_array(y))
-        if len(targets) != len(rows):
-            raise ValueError(f"There must be as many targets as rows; got {len(targets)} targets and {len(rows)} rows.")
-        self.n_features_in_ = int(np.prod(rows.shape[1:]))
-        return Batches(rows, targets, self._targets.encode), rows.shape[1:]
-
-    def _judging(self, X: Any, y: Any, shape: tuple[int, ...]) -> Batches:
-        if isinstance(X, DataLoader):
-            return Batches(X, None, self._targets.encode)
-        rows = self._shaped_rows(X, reset=False)
-        if rows.shape[1:] != shape:
-            raise ValueError(f"validation rows must have the shape {shape} of the training rows; got {rows.shape[1:]}.")
-        targets = self._targets.encode(y)
-        self._targets.require(targets, len(rows))
-        return Batches(rows, targets, self._targets.encode)
-
-    def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
-        """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
-        if not (hasattr(X, "shape") and len(X.shape) > 2):
-            rows = as_array(X) if isinstance(X, Tensor) else X
-            return validate_data(self, rows, dtype=np.float64, reset=reset)
-        return checked_shapes(as_array(X))
-
     def _row_parts(self, X: Any) -> Iterator[NDArray[Any]]:
         """Rows to predict, checked: in one part, or those of a loader."""
         check_is_fitted(self, "model_")
         loaded = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if isinstance(X, DataLoader) else (X,)
         for part in loaded:
-            rows = self._shaped_rows(part, reset=False)
+            rows = shaped_rows(self, part, reset=False)
             if rows.shape[1:] != self.model_.embedding.shape:
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
             yield rows

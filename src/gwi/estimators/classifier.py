@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
-from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
@@ -21,7 +19,7 @@ from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.classification import class_totals, entropy
 from gwi.evaluation.judged import Judged
 from gwi.fitting.classification import ClassificationTask
-from gwi.fitting.logit_scales import TemperingName, checked_tempering
+from gwi.fitting.logit_scales import checked_tempering
 from gwi.models.classification import ClassDecomposition, ClassificationModel
 from gwi.streaming.batches import indices, labels_and_shape
 
@@ -89,7 +87,8 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
             `FeatureKernel` over `NetworkFeatures`; ``"auto"`` is the former for tables, the latter for images.
         covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
             weight, number and choice of inducing points; joint training with a kernel on rows has its own.
-        likelihood: ``"softmax"`` (default), integrated without sampling, ``"robust-max"``, or a `RobustMax` with its ε.
+        likelihood: ``"auto"`` (default) is ``"softmax"``, integrated without sampling; ``"robust-max"``, or a `RobustMax`
+            with its ε.
         tempering: ``"auto"`` (default) chooses a scale of the logits and one factor on their variance by the likelihood of
             held-out rows, ``"per-class"`` a factor for each class; a factor, or None for neither.
         max_time: seconds to aim for, default None for no bound; chooses the plan before fitting and interrupts nothing.
@@ -120,39 +119,10 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
     _targets: LabelTargets
     model_: ClassificationModel
 
-    def __init__(
-        self,
-        mean: Any = "auto",
-        *,
-        freeze_mean: bool = False,
-        kernel: str | Kernel | parts.Features = "auto",
-        covariance: str | parts.Covariance = "auto",
-        likelihood: str | parts.Softmax | parts.RobustMax = "softmax",
-        tempering: float | TemperingName | None = "auto",
-        max_time: float | None = None,
-        device: str | torch.device = "cpu",
-        dtype: str | torch.dtype = "float32",
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ):
-        self.mean = mean
-        self.freeze_mean = freeze_mean
-        self.kernel = kernel
-        self.covariance = covariance
-        self.likelihood = likelihood
-        self.tempering = tempering
-        self.max_time = max_time
-        self.device = device
-        self.dtype = dtype
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
     def _likelihood(self) -> parts.Softmax | parts.RobustMax:
         if isinstance(self.likelihood, parts.Softmax | parts.RobustMax):
             return self.likelihood
-        parts.require_choice("likelihood", self.likelihood, Literal["softmax", "robust-max"])
+        parts.require_choice("likelihood", self.likelihood, Literal["auto", "softmax", "robust-max"])
         return parts.RobustMax() if self.likelihood == "robust-max" else parts.Softmax()
 
     def _check(self) -> None:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
@@ -92,7 +91,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
             is on features of a frozen module, the default where rows are images.
         covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
             weight, number and choice of inducing points.
-        likelihood: ``"gaussian"`` (default), or a `Gaussian` with its kind of noise and tails.
+        likelihood: ``"auto"`` (default) is ``"gaussian"``; or a `Gaussian` with its kind of noise and tails.
         tempering: ``"auto"`` (default), a factor on the predictive variance, or None.
         max_time: seconds to aim for, default None for no bound; chooses the plan before fitting and interrupts nothing.
         device: where tensors live, default ``"cpu"``.
@@ -122,39 +121,10 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
     _targets: NumberTargets
     model_: RegressionModel
 
-    def __init__(
-        self,
-        mean: Any = "auto",
-        *,
-        freeze_mean: bool = False,
-        kernel: str | Kernel | parts.Features = "auto",
-        covariance: str | parts.Covariance = "auto",
-        likelihood: str | parts.Gaussian = "gaussian",
-        tempering: float | Literal["auto"] | None = "auto",
-        max_time: float | None = None,
-        device: str | torch.device = "cpu",
-        dtype: str | torch.dtype = "float32",
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ):
-        self.mean = mean
-        self.freeze_mean = freeze_mean
-        self.kernel = kernel
-        self.covariance = covariance
-        self.likelihood = likelihood
-        self.tempering = tempering
-        self.max_time = max_time
-        self.device = device
-        self.dtype = dtype
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
     def _likelihood(self) -> parts.Gaussian:
         if isinstance(self.likelihood, parts.Gaussian):
             return self.likelihood
-        parts.require_choice("likelihood", self.likelihood, Literal["gaussian", "auto"])
+        parts.require_choice("likelihood", self.likelihood, Literal["auto", "gaussian"])
         return parts.Gaussian()
 
     def _check(self) -> None:
