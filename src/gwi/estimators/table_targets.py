@@ -14,7 +14,7 @@ from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import UserError
 from gwi.parts import Paper
-from gwi.tables.parsing import number_pattern, numbers, texts
+from gwi.tables.parsing import number_pattern, numbers, texts, written
 from gwi.tables.source import Table
 
 TaskName = Literal["regression", "classification"]
@@ -145,12 +145,12 @@ class LabelColumn(TargetColumn):
         """Labels as text; among numbers a cell that is none is a label of its own."""
         are_numbers = self.number_labels(table, target)
         if are_numbers and number_labels is not False:
-            return [None if math.isnan(v) else _written(v) for v in numbers(table, target).tolist()]
-        written = list(texts(table, target).to_pylist())
+            return [None if math.isnan(v) else written(v) for v in numbers(table, target).tolist()]
+        labels = list(texts(table, target).to_pylist())
         if not number_labels:
-            return written
+            return labels
         pattern, decimal = re.compile(number_pattern(table)), table.source.decimal
-        return [_written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in written]
+        return [written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in labels]
 
 
 TARGETS: dict[TaskName, TargetColumn] = {"regression": NumberColumn(), "classification": LabelColumn()}
@@ -172,7 +172,3 @@ def guess_task(table: Table, target: str) -> TaskName:
     present = values[~np.isnan(values)]
     few = len(np.unique(present)) <= min(MOST_CLASSES, len(present) / ROWS_A_CLASS)
     return "classification" if few and (present == np.round(present)).all() else "regression"
-
-
-def _written(value: float) -> str:
-    return str(int(value)) if value.is_integer() else repr(value)
