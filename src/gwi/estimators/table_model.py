@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import os
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,12 +180,9 @@ def is_large(source: Source) -> bool:
     if not source.is_compressed or size * 1032 <= FEW_BYTES:
         return size > FEW_BYTES
     count = 0
-    try:
-        with gzip.open(source.path) as file:
-            while count <= FEW_BYTES and (block := file.read(BLOCK)):
-                count += len(block)
-    except (EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{source.path} is a damaged gzip file ({error}).") from error
+    with source.text() as text:
+        while count <= FEW_BYTES and (block := text.read(BLOCK)):
+            count += len(block)
     return count > FEW_BYTES
 
 
