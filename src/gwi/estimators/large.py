@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -129,15 +127,7 @@ def fit_large(
     split_seed = choices.seed + 1
     estimator = estimator_for(chosen, choices)
     rows = table_source(source, encoder, chosen, split_seed, share)
-    try:
-        # The summary is for the command to print.
-        with contextlib.redirect_stdout(io.StringIO()):
-            estimator.fit(rows, checkpoints=checkpoints)
-    except UserError:
-        raise
-    except (ValueError, FloatingPointError) as error:
-        raise UserError(f"{source.path}: {error}") from error
-    model = TableModel(estimator.set_params(verbose=0), encoder, {})
+    model = TableModel.fit_rows(estimator, encoder, source.path, rows, checkpoints=checkpoints)
     if not ProcessGroup.current().is_first:
         return model
     on_fitted(model)

@@ -89,12 +89,21 @@ class TableModel:
             raise UserError(f"{path}, column {target!r}: the target is {different[0]} in every row; there is nothing to learn.")
         encoder = replace(Encoder.fit(table, target, drop), number_labels=TARGETS[task].number_labels(table, target))
         TARGETS[task].check(y, f"{path}, column {target!r}")
-        estimator, X = estimator_for(task, choices), encoder.transform(table)
+        return TableModel.fit_rows(estimator_for(task, choices), encoder, path, encoder.transform(table), y)
+
+    @staticmethod
+    def fit_rows(estimator: GWIRegressor | GWIClassifier, encoder: Encoder, path: Path, *rows: Any, **options: Any) -> TableModel:
+        """Fit the estimator to rows of the encoder, without its summary, which is for the command to print.
+
+        Raises:
+            UserError: naming the file, when the rows or the choices do not fit.
+        """
         try:
-            # The summary is for the command to print.
             with contextlib.redirect_stdout(io.StringIO()):
-                estimator.fit(X, y)
-        except ValueError as error:
+                estimator.fit(*rows, **options)
+        except UserError:
+            raise
+        except (ValueError, FloatingPointError) as error:
             raise UserError(f"{path}: {error}") from error
         return TableModel(estimator.set_params(verbose=0), encoder, {})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import numpy as np
@@ -22,24 +21,32 @@ TaskName = Literal["regression", "classification"]
 MOST_CLASSES, ROWS_A_CLASS = 20, 5
 
 
-class TargetColumn(ABC):
-    """What differs between tasks when a table is read; the usual answers are those for numbers."""
+class TargetColumn:
+    """What differs between tasks when a table is read: numbers here, labels in `LabelColumn`."""
 
-    @abstractmethod
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a target, and it."""
+        values = numbers(table, target)
+        known = ~np.isnan(values)
+        return table[known], values[known]
 
-    @abstractmethod
     def means(self) -> dict[str, Any]:
         """By their names on the command line."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+        from sklearn.linear_model import RidgeCV
 
-    @abstractmethod
+        names = {name: name for name in ("auto", "svgp", "svgp-all", "network", "svgp+network")}
+        linear = RidgeCV(alphas=np.logspace(-3, 3, 13))
+        return {**names, "linear": linear, "boosting": HistGradientBoostingRegressor(random_state=0)}
+
     def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor | GWIClassifier:
         """Not fitted."""
+        if preset is None:
+            return GWIRegressor(mean, **options)
+        return GWIRegressor(Paper("network" if isinstance(mean, str) and mean == "auto" else mean), **options)
 
     def check(self, y: NDArray[Any], place: str) -> None:
         """Refuse a target that cannot be learned; numbers always can."""
-        return
 
     def number_labels(self, table: Table, target: str) -> bool | None:
         """Whether labels are numbers; None where there are none."""
@@ -60,31 +67,6 @@ class TargetColumn(ABC):
     def describe(self, estimator: Any) -> dict[str, Any]:
         """What to say of the targets of a fitted estimator."""
         return {}
-
-
-class NumberColumn(TargetColumn):
-    """Numbers."""
-
-    def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
-        """The rows that have a number."""
-        values = numbers(table, target)
-        known = ~np.isnan(values)
-        return table[known], values[known]
-
-    def means(self) -> dict[str, Any]:
-        """By their names on the command line."""
-        from sklearn.ensemble import HistGradientBoostingRegressor
-        from sklearn.linear_model import RidgeCV
-
-        names = {name: name for name in ("auto", "svgp", "svgp-all", "network", "svgp+network")}
-        linear = RidgeCV(alphas=np.logspace(-3, 3, 13))
-        return {**names, "linear": linear, "boosting": HistGradientBoostingRegressor(random_state=0)}
-
-    def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor:
-        """Not fitted."""
-        if preset is None:
-            return GWIRegressor(mean, **options)
-        return GWIRegressor(Paper("network" if isinstance(mean, str) and mean == "auto" else mean), **options)
 
 
 class LabelColumn(TargetColumn):
@@ -153,7 +135,7 @@ class LabelColumn(TargetColumn):
         return [written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in labels]
 
 
-TARGETS: dict[TaskName, TargetColumn] = {"regression": NumberColumn(), "classification": LabelColumn()}
+TARGETS: dict[TaskName, TargetColumn] = {"regression": TargetColumn(), "classification": LabelColumn()}
 
 
 def guess_task(table: Table, target: str) -> TaskName:
