@@ -98,9 +98,7 @@ def train_on_stream(
             if not all(bool(p.isfinite().all()) for p in parameters):
                 raise FloatingPointError(f"A parameter of {name} became NaN or infinite in epoch {epoch}; standardise the rows.")
 
-    def backward(value: Tensor) -> None:
-        add_gradients(value, parameters, stream.processes)
-
+    backward = partial(add_gradients, parameters=parameters, processes=stream.processes)
     last, wait = time.monotonic(), stream.checkpoints.interval
     rate = warm_up_and_cosine(epochs * steps)
     for step, _ in gradient_steps(optimiser, batches(done), rate, first_step=done, backward=backward):

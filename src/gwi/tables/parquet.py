@@ -63,9 +63,8 @@ class ParquetReader:
         names = self.schema.names if columns is None else list(columns)
         for group in range(len(self._parts)) if groups is None else groups:
             start, part = int(self._starts[group]), self._parts[group]
-            read = _plain_batches if _is_plain(part, names) else _scanned_batches
             try:
-                for batch in read(part, self.schema, names, size):
+                for batch in _batches(part, self.schema, names, size):
                     if batch.num_rows:
                         yield pa.Table.from_batches([batch]), np.arange(start, start + batch.num_rows)
                         start += batch.num_rows
@@ -147,28 +146,26 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
 
 
-def _is_plain(part: Any, columns: Sequence[str]) -> bool:
-    """Whether a part is a row group of a Parquet file of this machine, read without options of its own."""
+def _batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
+    """Batches of a part. A row group of a local file is decoded as they are asked for: a scanner would hold all of it."""
+    import pyarrow as pa
     import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
     from pyarrow.fs import LocalFileSystem
 
-    return (
+    stored = [name for name in columns if name in part.physical_schema.names]
+    is_plain = (
         isinstance(part, ds.ParquetFileFragment)
         and isinstance(part.filesystem, LocalFileSystem)
         and part.format.equals(ds.ParquetFileFormat())
         and bool(part.row_groups)
-        and any(name in part.physical_schema.names for name in columns)
     )
-
-
-def _plain_batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
-    """Batches of a row group, decoded as they are asked for: a scanner would hold the whole row group."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-
+    if not (is_plain and stored):
+        # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
+        options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+        yield from part.to_batches(schema=schema, columns=list(columns), batch_size=size, **options)
+        return
     keys = ds.get_partition_keys(part.partition_expression)
-    stored = [name for name in columns if name in part.physical_schema.names]
     wanted = pa.schema([schema.field(name) for name in columns])
     with pq.ParquetFile(part.path, metadata=part.metadata, pre_buffer=False, buffer_size=1 << 20) as file:
         groups = [part.row_groups[0].id]
@@ -177,12 +174,6 @@ def _plain_batches(part: Any, schema: Any, columns: Sequence[str], size: int) ->
                 if name not in stored:
                     batch = batch.append_column(name, pa.repeat(pa.scalar(keys.get(name)), batch.num_rows))
             yield batch.select(list(columns)).cast(wanted, safe=False)
-
-
-def _scanned_batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
-    # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
-    options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
-    return part.to_batches(schema=schema, columns=list(columns), batch_size=size, **options)
 
 
 def _row_groups(fragment: Any) -> list[Any]:
