@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._files import atomic_file
-from gwi.estimators.table_model import Choices, TableModel, estimator_for, target_of
+from gwi.estimators.table_model import Choices, TableModel, estimator_for, fit_of, target_of
 from gwi.estimators.table_targets import TARGETS, TaskName, guess_task
 from gwi.exceptions import GWIWarning, UserError
 from gwi.streaming.process_group import ProcessGroup
@@ -127,7 +127,9 @@ def fit_large(
     split_seed = choices.seed + 1
     estimator = estimator_for(chosen, choices)
     rows = table_source(source, encoder, chosen, split_seed, share)
-    model = TableModel.fit_rows(estimator, encoder, source.path, rows, checkpoints=checkpoints)
+    with fit_of(source.path):
+        estimator.fit(rows, checkpoints=checkpoints)
+    model = TableModel(estimator.set_params(verbose=0), encoder, {})
     if not ProcessGroup.current().is_first:
         return model
     on_fitted(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -89,22 +89,9 @@ class TableModel:
             raise UserError(f"{path}, column {target!r}: the target is {different[0]} in every row; there is nothing to learn.")
         encoder = replace(Encoder.fit(table, target, drop), number_labels=TARGETS[task].number_labels(table, target))
         TARGETS[task].check(y, f"{path}, column {target!r}")
-        return TableModel.fit_rows(estimator_for(task, choices), encoder, path, encoder.transform(table), y)
-
-    @staticmethod
-    def fit_rows(estimator: GWIRegressor | GWIClassifier, encoder: Encoder, path: Path, *rows: Any, **options: Any) -> TableModel:
-        """Fit the estimator to rows of the encoder, without its summary, which is for the command to print.
-
-        Raises:
-            UserError: naming the file, when the rows or the choices do not fit.
-        """
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                estimator.fit(*rows, **options)
-        except UserError:
-            raise
-        except (ValueError, FloatingPointError) as error:
-            raise UserError(f"{path}: {error}") from error
+        estimator, X = estimator_for(task, choices), encoder.transform(table)
+        with fit_of(path):
+            estimator.fit(X, y)
         return TableModel(estimator.set_params(verbose=0), encoder, {})
 
     def predict(self, table: Table, coverage: float = 0.95) -> dict[str, Any]:
@@ -176,6 +163,18 @@ class TableModel:
         if estimator.n_features_in_ != len(encoder.features):
             raise UserError(f"{path}: the model has {estimator.n_features_in_} inputs, its columns give {len(encoder.features)}.")
         return TableModel(estimator, encoder, scores)
+
+
+@contextlib.contextmanager
+def fit_of(path: Path) -> Iterator[None]:
+    """A fit inside keeps its summary back, which is for the command to print, and its errors name the file."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    except UserError:
+        raise
+    except (ValueError, FloatingPointError) as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def is_large(source: Source) -> bool:
