@@ -55,12 +55,11 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
     known = getattr(model, "feature_names_in_", None)
     features = None if known is None else known.tolist()
     source = as_source(data, target, labels=model._targets.are_labels, features=features)
-    totals: Any = None
+    totals: list[Any] = []
     for chunk in in_order(source, range(len(source.group_sizes))):
         if chunk.x.shape[1] != model.n_features_in_:
             raise ValueError(f"The data has {chunk.x.shape[1]} columns; the model was fitted to {model.n_features_in_}.")
-        own = model.score_totals(model.judge(chunk.x, chunk.y))
-        totals = own if totals is None else totals + own
-    if totals is None:
+        totals.append(model.score_totals(model.judge(chunk.x, chunk.y)))
+    if not totals:
         raise ValueError("There are no rows to score.")
-    return totals.scores()
+    return sum(totals[1:], start=totals[0]).scores()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._files import atomic_file
-from gwi.estimators.table_model import Choices, TableModel, estimator_for, target_of
+from gwi.estimators.table_model import Choices, TableModel, estimator_for, fit_of, target_of
 from gwi.estimators.table_targets import TARGETS, TaskName, guess_task
 from gwi.exceptions import GWIWarning, UserError
 from gwi.streaming.batches import Sample, in_share
@@ -129,14 +127,8 @@ def fit_large(
     split_seed = choices.seed + 1
     estimator = estimator_for(chosen, choices)
     rows = table_source(source, encoder, chosen, split_seed, share)
-    try:
-        # The summary is for the command to print.
-        with contextlib.redirect_stdout(io.StringIO()):
-            estimator.fit(rows, checkpoints=checkpoints)
-    except UserError:
-        raise
-    except (ValueError, FloatingPointError) as error:
-        raise UserError(f"{source.path}: {error}") from error
+    with fit_of(source.path):
+        estimator.fit(rows, checkpoints=checkpoints)
     model = TableModel(estimator.set_params(verbose=0), encoder, {})
     if not ProcessGroup.current().is_first:
         return model

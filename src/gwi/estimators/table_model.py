@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import os
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -92,12 +90,8 @@ class TableModel:
         encoder = replace(Encoder.fit(table, target, drop), number_labels=TARGETS[task].number_labels(table, target))
         TARGETS[task].check(y, f"{path}, column {target!r}")
         estimator, X = estimator_for(task, choices), encoder.transform(table)
-        try:
-            # The summary is for the command to print.
-            with contextlib.redirect_stdout(io.StringIO()):
-                estimator.fit(X, y)
-        except ValueError as error:
-            raise UserError(f"{path}: {error}") from error
+        with fit_of(path):
+            estimator.fit(X, y)
         return TableModel(estimator.set_params(verbose=0), encoder, {})
 
     def predict(self, table: Table, coverage: float = 0.95) -> dict[str, Any]:
@@ -171,6 +165,18 @@ class TableModel:
         return TableModel(estimator, encoder, scores)
 
 
+@contextlib.contextmanager
+def fit_of(path: Path) -> Iterator[None]:
+    """A fit inside keeps its summary back, which is for the command to print, and its errors name the file."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    except UserError:
+        raise
+    except (ValueError, FloatingPointError) as error:
+        raise UserError(f"{path}: {error}") from error
+
+
 def is_large(source: Source) -> bool:
     """Whether a table is better read some rows at a time."""
     if source.path.is_dir():
@@ -182,12 +188,9 @@ def is_large(source: Source) -> bool:
     if not source.is_compressed or size * 1032 <= FEW_BYTES:
         return size > FEW_BYTES
     count = 0
-    try:
-        with gzip.open(source.path) as file:
-            while count <= FEW_BYTES and (block := file.read(BLOCK)):
-                count += len(block)
-    except (EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{source.path} is a damaged gzip file ({error}).") from error
+    with source.text() as text:
+        while count <= FEW_BYTES and (block := text.read(BLOCK)):
+            count += len(block)
     return count > FEW_BYTES
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import UserError
 from gwi.parts import Paper
-from gwi.tables.parsing import number_pattern, numbers, texts
+from gwi.tables.parsing import number_pattern, numbers, texts, written
 from gwi.tables.source import Table
 
 TaskName = Literal["regression", "classification"]
@@ -22,24 +21,32 @@ TaskName = Literal["regression", "classification"]
 MOST_CLASSES, ROWS_A_CLASS = 20, 5
 
 
-class TargetColumn(ABC):
-    """What differs between tasks when a table is read; the usual answers are those for numbers."""
+class TargetColumn:
+    """What differs between tasks when a table is read: numbers here, labels in `LabelColumn`."""
 
-    @abstractmethod
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a target, and it."""
+        values = numbers(table, target)
+        known = ~np.isnan(values)
+        return table[known], values[known]
 
-    @abstractmethod
     def means(self) -> dict[str, Any]:
         """By their names on the command line."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+        from sklearn.linear_model import RidgeCV
 
-    @abstractmethod
+        names = {name: name for name in ("auto", "svgp", "svgp-all", "network", "svgp+network")}
+        linear = RidgeCV(alphas=np.logspace(-3, 3, 13))
+        return {**names, "linear": linear, "boosting": HistGradientBoostingRegressor(random_state=0)}
+
     def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor | GWIClassifier:
         """Not fitted."""
+        if preset is None:
+            return GWIRegressor(mean, **options)
+        return GWIRegressor(Paper("network" if isinstance(mean, str) and mean == "auto" else mean), **options)
 
     def check(self, y: NDArray[Any], place: str) -> None:
         """Refuse a target that cannot be learned; numbers always can."""
-        return
 
     def number_labels(self, table: Table, target: str) -> bool | None:
         """Whether labels are numbers; None where there are none."""
@@ -60,31 +67,6 @@ class TargetColumn(ABC):
     def describe(self, estimator: Any) -> dict[str, Any]:
         """What to say of the targets of a fitted estimator."""
         return {}
-
-
-class NumberColumn(TargetColumn):
-    """Numbers."""
-
-    def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
-        """The rows that have a number."""
-        values = numbers(table, target)
-        known = ~np.isnan(values)
-        return table[known], values[known]
-
-    def means(self) -> dict[str, Any]:
-        """By their names on the command line."""
-        from sklearn.ensemble import HistGradientBoostingRegressor
-        from sklearn.linear_model import RidgeCV
-
-        names = {name: name for name in ("auto", "svgp", "svgp-all", "network", "svgp+network")}
-        linear = RidgeCV(alphas=np.logspace(-3, 3, 13))
-        return {**names, "linear": linear, "boosting": HistGradientBoostingRegressor(random_state=0)}
-
-    def estimator(self, mean: Any, preset: str | None, **options: Any) -> GWIRegressor:
-        """Not fitted."""
-        if preset is None:
-            return GWIRegressor(mean, **options)
-        return GWIRegressor(Paper("network" if isinstance(mean, str) and mean == "auto" else mean), **options)
 
 
 class LabelColumn(TargetColumn):
@@ -145,15 +127,15 @@ class LabelColumn(TargetColumn):
         """Labels as text; among numbers a cell that is none is a label of its own."""
         are_numbers = self.number_labels(table, target)
         if are_numbers and number_labels is not False:
-            return [None if math.isnan(v) else _written(v) for v in numbers(table, target).tolist()]
-        written = list(texts(table, target).to_pylist())
+            return [None if math.isnan(v) else written(v) for v in numbers(table, target).tolist()]
+        labels = list(texts(table, target).to_pylist())
         if not number_labels:
-            return written
+            return labels
         pattern, decimal = re.compile(number_pattern(table)), table.source.decimal
-        return [_written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in written]
+        return [written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in labels]
 
 
-TARGETS: dict[TaskName, TargetColumn] = {"regression": NumberColumn(), "classification": LabelColumn()}
+TARGETS: dict[TaskName, TargetColumn] = {"regression": TargetColumn(), "classification": LabelColumn()}
 
 
 def guess_task(table: Table, target: str) -> TaskName:
@@ -172,7 +154,3 @@ def guess_task(table: Table, target: str) -> TaskName:
     present = values[~np.isnan(values)]
     few = len(np.unique(present)) <= min(MOST_CLASSES, len(present) / ROWS_A_CLASS)
     return "classification" if few and (present == np.round(present)).all() else "regression"
-
-
-def _written(value: float) -> str:
-    return str(int(value)) if value.is_integer() else repr(value)

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from gwi._progress import Report, silent
 from gwi._typing import Array
@@ -26,9 +26,9 @@ from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
 from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, shares_of
 from gwi.streaming.process_group import ProcessGroup
-from gwi.streaming.stream import Encode, Stream, class_indicators, standardised
+from gwi.streaming.stream import Encode, Stream, class_indicators
 from gwi.streaming.summary import NUM_JUDGES, Moments, Sketch, sketch
-from gwi.streaming.training import train_on_stream
+from gwi.streaming.training import RowLoss, train_on_stream
 from gwi.tables.rows import FEW_NUMBERS as FEW_NUMBERS
 from gwi.tables.rows import Chunk, RowSource
 
@@ -61,12 +61,10 @@ class StreamData(FitData):
 
     def agreed(self, value: T) -> T:
         """The value; where processes share the rows, that of the first of them."""
-        return value if self.stream.processes.size == 1 else self.stream.processes.from_first(lambda: value)
+        return self.stream.processes.from_first(lambda: value)
 
     def decided(self, function: Callable[[], T]) -> T:
         """What the function gives; where processes share the rows, what it gives on the first of them."""
-        if self.stream.processes.size == 1:
-            return function()
         value, state = self.stream.processes.from_first(lambda: (function(), self.generator.get_state()))
         self.generator.set_state(state)
         return value
@@ -100,7 +98,7 @@ class StreamData(FitData):
             outputs = network.members(x.to(dtype))
             return loss(outputs, y.mT.to(outputs.dtype).expand(outputs.shape)).sum(0)
 
-        train_on_stream(network, losses, self.stream, name=name, seed=self.seed(), rule=self.rule, place=place)
+        self._train(network, losses, name, place)
         network.double().requires_grad_(False)
         return []
 
@@ -116,17 +114,11 @@ class StreamData(FitData):
     ) -> tuple[ModuleMean, list[Mean]]:
         """A user's module, trained on all rows; there are no folds."""
         mean = fresh().train()
-        train_on_stream(
-            mean,
-            lambda x, y: loss(mean(x).mT, y.mT),
-            self.stream,
-            name=name,
-            seed=self.seed(),
-            rule=self.rule,
-            learning_rate=learning_rate,
-            place=place,
-        )
+        self._train(mean, lambda x, y: loss(mean(x).mT, y.mT), name, place, learning_rate=learning_rate)
         return mean.eval().requires_grad_(False), []
+
+    def _train(self, module: nn.Module, loss: RowLoss, name: str, place: int, **options: Any) -> None:
+        train_on_stream(module, loss, self.stream, name=name, seed=self.seed(), rule=self.rule, place=place, **options)
 
 
 def in_memory(source: RowSource) -> Chunk | None:
@@ -173,30 +165,23 @@ def stream_data(
         is_chosen = getattr(estimator, "random_state", 0) is not None
         return drawn if checkpoints is None or is_chosen else Checkpoints.seed(checkpoints, drawn)
 
+    given = None if validation is None else _given_rows(validation, labels, source.features)
     seed = processes.from_first(chosen_seed)
     generator.manual_seed(seed)
     kept = Checkpoints()
     if checkpoints is not None:
         description = None if estimator is None else estimator_description(estimator)
-        rows_that_judge = None if validation is None else _validation_description(validation, labels, source.features)
-        key = processes.from_first(lambda: [fingerprint_of(source), labels, seed, description, rows_that_judge])
+        judging = described(given) if isinstance(given, Chunk) else None if given is None else fingerprint_of(given)
+        key = processes.from_first(lambda: [fingerprint_of(source), labels, seed, description, judging])
         kept = Checkpoints.of(checkpoints, key)
     divided = shares_of(source.group_sizes, processes.size) if shares is None else tuple(map(tuple, shares))
     found = processes.from_first(lambda: _read_sketch(kept, seed))
     if found is None:
-        found = sketch(
-            source,
-            seed,
-            labels=labels,
-            judges=validation is None,
-            processes=processes,
-            groups=divided[processes.rank],
-            report=report,
-        )
-        if processes.is_first:
+        found = sketch(source, seed, labels=labels, judges=given is None, groups=divided[processes.rank], report=report)
+        if processes.is_first and checkpoints is not None:
             _write_sketch(kept, found)
     scales, classes = found.scales(), np.empty(0)
-    encode: Encode = standardised
+    encode: Encode = Scales.targets
     if labels:
         classes = np.array(sorted(found.labels))
         if len(classes) < 2:
@@ -207,7 +192,7 @@ def stream_data(
         raise ValueError(f"The source has {found.num_rows} rows, too few to learn from; pass them as arrays.")
     stream = Stream(source, found, scales, divided, processes, device, encode, kept, report)
     x, y = stream.tensors(found.learning)
-    judges = found.judges if validation is None else _validation(validation, found.seed, labels, source.features)
+    judges = found.judges if given is None else _sampled(given, found.seed, labels)
     if judges.x.ndim != 2 or judges.x.shape[1] != x.shape[1]:
         raise ValueError(f"validation needs {x.shape[1]} columns, like the training rows; got {judges.x.shape[1:]}.")
     x_judge, y_judge = stream.tensors(judges)
@@ -228,26 +213,25 @@ def validation_arrays(validation: Any, features: Sequence[str] | NDArray[Any] | 
     """
     if validation is None or not is_source(_parted(validation)[0]):
         return validation
-    chunk = _validation(validation, 0, labels, None if features is None else tuple(features))
+    chunk = _sampled(_given_rows(validation, labels, None if features is None else tuple(features)), 0, labels)
     chunk = chunk[np.argsort(chunk.number)]
     return chunk.x, np.array(chunk.y.tolist()) if labels else chunk.y
 
 
-def _validation(validation: Any, seed: int, labels: bool, features: Sequence[str] | None) -> Chunk:
-    """Rows that judge: those given, or a sample of a source of them."""
+def _given_rows(validation: Any, labels: bool, features: Sequence[str] | None) -> RowSource | Chunk:
+    """Rows that judge, as a user gave them."""
     data, target = _parted(validation)
     if is_source(data):
-        source = as_source(data, target, labels=labels, features=features)
-        return sketch(source, seed, labels=labels, judges=False, num_sampled=NUM_JUDGES).sample[:NUM_JUDGES]
+        return as_source(data, target, labels=labels, features=features)
     x, y = np.asarray(as_array(data), dtype=np.float64), np.asarray(as_array(target))
     return Chunk(x, y if labels else y.reshape(len(x), -1).astype(np.float64), np.arange(len(x)))
 
 
-def _validation_description(validation: Any, labels: bool, features: Sequence[str] | None) -> Any:
-    data, target = _parted(validation)
-    if is_source(data):
-        return fingerprint_of(as_source(data, target, labels=labels, features=features))
-    return described([as_array(data), as_array(target)])
+def _sampled(given: RowSource | Chunk, seed: int, labels: bool) -> Chunk:
+    """The rows, or a sample of a source of them."""
+    if isinstance(given, Chunk):
+        return given
+    return sketch(given, seed, labels=labels, judges=False, num_sampled=NUM_JUDGES).sample[:NUM_JUDGES]
 
 
 def _parted(validation: Any) -> tuple[Any, Any]:
@@ -257,8 +241,6 @@ def _parted(validation: Any) -> tuple[Any, Any]:
 
 
 def _write_sketch(checkpoints: Checkpoints, found: Sketch) -> None:
-    if checkpoints.folder is None:
-        return
     rows = found.sample
     is_text = rows.y.dtype.kind not in "iufb"
     progress = {
@@ -268,15 +250,9 @@ def _write_sketch(checkpoints: Checkpoints, found: Sketch) -> None:
         "group_counts": list(found.group_counts),
         "y": rows.y.tolist() if is_text else None,
     }
-    arrays = {
-        "x_mean": found.x.mean,
-        "x_deviation": found.x.deviation,
-        "y_mean": found.y.mean,
-        "y_deviation": found.y.deviation,
-        "x": rows.x,
-        "number": rows.number,
-        **({} if is_text else {"y": rows.y}),
-    }
+    arrays = {"x": rows.x, "number": rows.number} | ({} if is_text else {"y": rows.y})
+    for name, moments in (("x", found.x), ("y", found.y)):
+        arrays |= {f"{name}_mean": moments.mean, f"{name}_deviation": moments.deviation}
     checkpoints.write("rows", progress, {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()})
 
 

@@ -30,19 +30,14 @@ from gwi.tables.rows import Chunk, RowSource
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 
-# From the targets of a source to what is learned.
-Encode = Callable[[NDArray[Any], Scales, "torch.device | str"], Tensor]
-
-
-def standardised(y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J n"]:
-    """Numbers."""
-    return scales.targets(y, device)
+# From the targets of a source to what is learned: `Scales.targets` for numbers.
+Encode = Callable[[Scales, NDArray[Any], "torch.device | str"], Tensor]
 
 
 def class_indicators(classes: NDArray[Any]) -> Encode:
     """Labels, as indicators of these classes."""
 
-    def encode(y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J n"]:
+    def encode(scales: Scales, y: NDArray[Any], device: torch.device | str) -> Float[Tensor, "J n"]:
         place = torch.from_numpy(indices(np.array(y.tolist()), classes))
         return nn.functional.one_hot(place, len(classes)).mT.to(device, torch.float64).contiguous()
 
@@ -71,7 +66,7 @@ class Stream:
     shares: tuple[tuple[int, ...], ...]
     processes: ProcessGroup = field(default_factory=ProcessGroup.current)
     device: torch.device | str = "cpu"
-    encode: Encode = standardised
+    encode: Encode = Scales.targets
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     report: Report = silent
     # The last sums, found again by the value of kernel and Z, never by name: what is asked for twice is read once.
@@ -97,7 +92,7 @@ class Stream:
 
     def tensors(self, chunk: Chunk) -> tuple[Float[Tensor, "n D"], Float[Tensor, "J n"]]:
         """Standardised rows and targets."""
-        return self.scales.rows(chunk.x, self.device), self.encode(chunk.y, self.scales, self.device)
+        return self.scales.rows(chunk.x, self.device), self.encode(self.scales, chunk.y, self.device)
 
     def _training(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
@@ -123,8 +118,7 @@ class Stream:
         """
         mine = self.shares[self.processes.rank]
         blocks = self._training(shuffled(self.source, mine, seed_of(seed, self.processes.rank)))
-        width = len(self.scales.x_scale)
-        empty = torch.empty(0, width, dtype=torch.float64, device=self.device)
+        empty = torch.empty(0, len(self.scales.x_scale), dtype=torch.float64, device=self.device)
         held, start = (empty, empty.new_empty(self.num_outputs, 0)), 0
         for step in range(num_steps):
             size = self.batch_sizes(step, num_steps)[self.processes.rank]

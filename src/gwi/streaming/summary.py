@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from gwi._progress import Report, silent
@@ -120,7 +120,6 @@ def sketch(
     judges: bool = True,
     num_sampled: int = NUM_SAMPLED,
     num_judges: int = NUM_JUDGES,
-    processes: ProcessGroup | None = None,
     groups: Sequence[int] | None = None,
     report: Report = silent,
 ) -> Sketch:
@@ -133,11 +132,10 @@ def sketch(
         judges: whether rows are set apart to judge.
         num_sampled: rows for all that is learned from a sample.
         num_judges: the most rows that judge.
-        processes: processes that share the source.
         groups: of this process; an even share unless given.
         report: of progress.
     """
-    processes = ProcessGroup.current() if processes is None else processes
+    processes = ProcessGroup.current()
     mine = shares_of(source.group_sizes, processes.size)[processes.rank] if groups is None else groups
     whole: Sample[Chunk] = Sample(num_sampled + num_judges, seed)
     parts = processes.gathered(lambda: _own_part(source, mine, Sample(whole.capacity, seed), labels, report))
@@ -147,10 +145,8 @@ def sketch(
     sample = whole.rows()
     by_group = {group: pair for part in parts for group, pair in part.moments.items()}
     # In the order of the groups, whoever read them: sums in another order differ in their last bits.
-    order = sorted(by_group)
-    x, y = by_group[order[0]]
-    for group in order[1:]:
-        x, y = x + by_group[group][0], y + by_group[group][1]
+    ordered = [by_group[group] for group in sorted(by_group)]
+    x, y = (sum(others, start=first) for first, *others in zip(*ordered, strict=True))
     held_out = min(num_judges, int(LARGEST_SHARE * x.count)) if judges else 0
     totals: Counter[Any] = sum((part.labels for part in parts), Counter())
     counts = tuple(by_group[group][0].count if group in by_group else 0 for group in range(len(source.group_sizes)))
@@ -176,13 +172,8 @@ def _own_part(source: RowSource, groups: Sequence[int], sample: Sample[Chunk], l
             moments[group] = (x, y) if before is None else (before[0] + x, before[1] + y)
             sample.add(chunk)
             if labels:
-                counted.update(_counts(chunk.y))
+                counted.update(chunk.y.ravel().tolist())
                 if len(counted) > MOST_LABELS:
                     raise ValueError(f"There are more than {MOST_LABELS} different labels; this is a regression.")
         report("reading all rows", (i + 1) / len(groups))
     return _Part(moments, sample.rows() if sample.num_seen else None, counted)
-
-
-def _counts(labels: Shaped[NDArray[Any], " n"]) -> dict[Any, int]:
-    values, counts = np.unique(labels, return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))

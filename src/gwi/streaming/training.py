@@ -38,15 +38,9 @@ def add_gradients(loss: Tensor, parameters: Sequence[Tensor], processes: Process
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    if processes.size > 1:
-        totals = processes.total([parameter.grad for parameter in parameters if parameter.grad is not None])
-        for parameter, total in zip(parameters, totals, strict=True):
-            parameter.grad = total
-
-
-def batch_size_for(num_rows: int) -> int:
-    """Rows a step, of all processes together."""
-    return min(LARGEST_BATCH, max(SMALLEST_BATCH, num_rows // 64))
+    totals = processes.total([parameter.grad for parameter in parameters if parameter.grad is not None])
+    for parameter, total in zip(parameters, totals, strict=True):
+        parameter.grad = total
 
 
 def train_on_stream(
@@ -60,7 +54,6 @@ def train_on_stream(
     num_epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float = 3e-3,
-    weight_decay: float = 1e-2,
     place: int = 0,
 ) -> None:
     """Train a module, the same on every process, in place.
@@ -76,15 +69,15 @@ def train_on_stream(
         seed: of order and dropout.
         rule: the targets; those of the rows unless given.
         num_epochs: passes over the rows; as many as give `FEWEST_STEPS` unless given, and one at least.
-        batch_size: rows a step, of all processes together; `batch_size_for` unless given.
+        batch_size: rows a step, of all processes together; a share of the rows unless given.
         learning_rate: at its highest.
-        weight_decay: of AdamW.
         place: among the means of the fit, for its snapshot.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
-    steps = math.ceil(stream.num_rows / (batch_size_for(stream.num_rows) if batch_size is None else batch_size))
+    usual = min(LARGEST_BATCH, max(SMALLEST_BATCH, stream.num_rows // 64))
+    steps = math.ceil(stream.num_rows / (usual if batch_size is None else batch_size))
     epochs = math.ceil(FEWEST_STEPS / steps) if num_epochs is None else num_epochs
-    optimiser = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay)
+    optimiser = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=1e-2)
     # Not by name: two means of a list may have the same.
     stage = f"mean-{place + 1}"
     done = _resume(module, optimiser, stream, stage)
@@ -105,9 +98,7 @@ def train_on_stream(
             if not all(bool(p.isfinite().all()) for p in parameters):
                 raise FloatingPointError(f"A parameter of {name} became NaN or infinite in epoch {epoch}; standardise the rows.")
 
-    def backward(value: Tensor) -> None:
-        add_gradients(value, parameters, stream.processes)
-
+    backward = partial(add_gradients, parameters=parameters, processes=stream.processes)
     last, wait = time.monotonic(), stream.checkpoints.interval
     rate = warm_up_and_cosine(epochs * steps)
     for step, _ in gradient_steps(optimiser, batches(done), rate, first_step=done, backward=backward):

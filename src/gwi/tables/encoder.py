@@ -15,34 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Float
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
-from gwi.tables.parsing import (
-    ISO_DATE,
-    MARKED_NUMBER,
-    OTHER_DATE,
-    cast_numbers,
-    checked,
-    date_parts,
-    matches,
-    number_pattern,
-    numbers,
-    share_of,
-    texts,
-)
+from gwi.tables.parsing import Kind, date_parts, kind_of, numbers, texts
 from gwi.tables.source import Table
 
-# Text with up to so many values gets one column a value.
-MOST_CATEGORIES = 20
 DATE_PARTS = ("year", "month", "day", "weekday", "hour", "seconds since 1970")
-
-Kind = Literal["number", "categories", "frequency", "date"]
 
 
 @dataclass(frozen=True)
@@ -103,22 +87,18 @@ class Encoder:
         for name in (target, *leave_out):
             if name not in table.names:
                 raise UserError(f"{table.source.path} has no column {name!r}; it has {_some(table.names)}.")
-        columns: list[Column] = []
-        dropped = [(name, "is left out, as you asked") for name in table.names if name in leave_out and name != target]
-        for name in table.names:
-            if name != target and name not in leave_out:
-                learned = _learned(table, name)
-                if isinstance(learned, Column):
-                    columns.append(learned)
-                else:
-                    dropped.append((name, learned))
+        inputs = [name for name in table.names if name != target]
+        learned = {name: _learned(table, name) for name in inputs if name not in leave_out}
+        columns = tuple(column for column in learned.values() if isinstance(column, Column))
+        dropped = [(name, "is left out, as you asked") for name in inputs if name in leave_out]
+        dropped += [(name, reason) for name, reason in learned.items() if isinstance(reason, str)]
         if not columns:
             why = "; ".join(f"{name!r} {reason}" for name, reason in dropped[:3])
             raise UserError(
                 f"{table.source.path} has no column to predict {target!r} from{': ' + why if why else ''} "
                 "(columns are parted by comma, semicolon, tab or bar)."
             )
-        return Encoder(target, tuple(columns), tuple(dropped))
+        return Encoder(target, columns, tuple(dropped))
 
     @property
     def inputs(self) -> list[str]:
@@ -151,10 +131,8 @@ class Encoder:
         return result
 
     def to_json(self) -> dict[str, Any]:
-        """As plain lists, numbers and text."""
-        columns = [{k: list(v) if isinstance(v, tuple) else v for k, v in vars(column).items()} for column in self.columns]
-        node = {"target": self.target, "columns": columns, "dropped": [list(pair) for pair in self.dropped]}
-        return node if self.number_labels is None else node | {"number_labels": self.number_labels}
+        """As plain dictionaries, tuples, numbers and text."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def from_json(node: Any) -> Encoder:
@@ -195,11 +173,10 @@ def _column_from_json(part: Any) -> Column:
 
 def _learned(table: Table, name: str) -> Column | str:
     """What a column is, or why it is of no use."""
-    kind, values, shares = _kind(table, name)
-    if kind == "none":
-        return "has no values"
-    if kind == "id":
-        return "is text that differs in most rows, like a name or a number plate"
+    found = kind_of(table, name)
+    if isinstance(found, str):
+        return found
+    kind, values, shares = found
     column = Column(name, kind, (), (), values, shares)
     features = _features(column, table)
     kept = tuple(i for i, part in enumerate(features.T) if len(np.unique(part[~np.isnan(part)])) > 1)
@@ -208,63 +185,13 @@ def _learned(table: Table, name: str) -> Column | str:
     if kind == "number" and len(table) > 2 and np.unique(features[:, 0] - table.number).tolist() in ([0.0], [1.0]):
         return "counts the rows"
     fill = tuple(float(np.nanmedian(features[:, i])) for i in kept)
-    return Column(name, kind, kept, fill, values, shares)
-
-
-def _kind(table: Table, name: str) -> tuple[Any, tuple[str, ...], tuple[float, ...]]:
-    """Kind, values and shares of a column; the kind may be "none" or "id" too."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    raw = checked(table, name)
-    if pa.types.is_floating(raw.type):
-        return ("number" if raw.null_count < len(raw) else "none"), (), ()
-    if pa.types.is_timestamp(raw.type):
-        return ("date" if raw.null_count < len(raw) else "none"), (), ()
-    present = raw.drop_null()
-    if not len(present):
-        return "none", (), ()
-    if cast_numbers(table, present) is not None:
-        return "number", (), ()
-    counted = pc.value_counts(present)
-    order = sorted(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
-    repeats = len(order) <= MOST_CATEGORIES and 3 * len(order) <= len(present)
-    if not repeats:
-        _refuse_nearly(table, name, raw, number_pattern(table), "is no number, as most others in the column are")
-    if share_of(present, ISO_DATE) == 1.0:
-        return "date", (), ()
-    if not repeats:
-        _refuse_nearly(table, name, raw, ISO_DATE, "is no date like 2024-12-31, as most others in the column are")
-    for pattern, remedy in (
-        (OTHER_DATE, "is a date whose order of day and month is not clear; write it as 2024-12-31"),
-        (MARKED_NUMBER, "is a number with a unit or with marks between its digits; write it plainly, as 1234.5"),
-    ):
-        if share_of(present, pattern) >= 0.5:
-            row = int(np.argmax(matches(raw, pattern)))
-            raise UserError(f"{table.place(row, name)}: {raw[row].as_py()!r} {remedy}, or leave the column out (--drop).")
-    if len(order) > len(present) / 2 and len(order) > 2:
-        return "id", (), ()
-    values = tuple(value for value, _ in order)
-    if len(order) <= MOST_CATEGORIES:
-        return "categories", values, ()
-    return "frequency", values, tuple(count / len(raw) for _, count in order)
-
-
-def _refuse_nearly(table: Table, name: str, raw: Any, pattern: str, what: str) -> None:
-    usual = matches(raw, pattern)
-    present = np.asarray(raw.is_valid())
-    if 0.5 <= usual.sum() / present.sum() < 1:
-        row = int(np.argmax(present & ~usual))
-        raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} {what}; mend it, or leave the column out (--drop).")
+    return replace(column, kept=kept, fill=fill)
 
 
 def _features(column: Column, table: Table) -> Float[Array, "N F"]:
     """All numbers of a column, NaN where it is missing, and a last one that says so."""
-    if column.kind == "number":
-        own = numbers(table, column.name)[:, None]
-        missing = np.isnan(own[:, 0])
-    elif column.kind == "date":
-        own = date_parts(table, column.name)
+    if column.kind in ("number", "date"):
+        own = numbers(table, column.name)[:, None] if column.kind == "number" else date_parts(table, column.name)
         missing = np.isnan(own[:, 0])
     else:
         import pyarrow as pa

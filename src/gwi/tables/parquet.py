@@ -63,9 +63,8 @@ class ParquetReader:
         names = self.schema.names if columns is None else list(columns)
         for group in range(len(self._parts)) if groups is None else groups:
             start, part = int(self._starts[group]), self._parts[group]
-            read = _plain_batches if _is_plain(part, names) else _scanned_batches
             try:
-                for batch in read(part, self.schema, names, size):
+                for batch in _batches(part, self.schema, names, size):
                     if batch.num_rows:
                         yield pa.Table.from_batches([batch]), np.arange(start, start + batch.num_rows)
                         start += batch.num_rows
@@ -139,8 +138,7 @@ def joint_schema(schemas: Sequence[tuple[str, Any]]) -> Any:
     try:
         return pa.unify_schemas([its for _, its in schemas], promote_options="permissive")
     except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"The files beside {first} hold different kinds of values in a column: {reason}.") from error
+        raise UserError(f"The files beside {first} hold different kinds of values in a column: {first_line(error)}.") from error
 
 
 def first_line(error: Exception) -> str:
@@ -148,46 +146,34 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
 
 
-def _is_plain(part: Any, columns: Sequence[str]) -> bool:
-    """Whether a part is a row group of a Parquet file of this machine, read without options of its own."""
+def _batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
+    """Batches of a part. A row group of a local file is decoded as they are asked for: a scanner would hold all of it."""
+    import pyarrow as pa
     import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
     from pyarrow.fs import LocalFileSystem
 
-    return (
+    stored = [name for name in columns if name in part.physical_schema.names]
+    is_plain = (
         isinstance(part, ds.ParquetFileFragment)
         and isinstance(part.filesystem, LocalFileSystem)
         and part.format.equals(ds.ParquetFileFormat())
         and bool(part.row_groups)
-        and any(name in part.physical_schema.names for name in columns)
     )
-
-
-def _plain_batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
-    """Batches of a row group, decoded as they are asked for: a scanner would hold the whole row group."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-
+    if not (is_plain and stored):
+        # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
+        options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+        yield from part.to_batches(schema=schema, columns=list(columns), batch_size=size, **options)
+        return
     keys = ds.get_partition_keys(part.partition_expression)
-    stored = [name for name in columns if name in part.physical_schema.names]
     wanted = pa.schema([schema.field(name) for name in columns])
     with pq.ParquetFile(part.path, metadata=part.metadata, pre_buffer=False, buffer_size=1 << 20) as file:
         groups = [part.row_groups[0].id]
         for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=stored, use_threads=False):
-            arrays = []
-            for field in wanted:
-                if field.name not in stored:
-                    arrays.append(pa.repeat(pa.scalar(keys.get(field.name), field.type), batch.num_rows))
-                else:
-                    column = batch.column(field.name)
-                    arrays.append(column if column.type == field.type else column.cast(field.type, safe=False))
-            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
-
-
-def _scanned_batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Iterator[Any]:
-    # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
-    options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
-    return part.to_batches(schema=schema, columns=list(columns), batch_size=size, **options)
+            for name in columns:
+                if name not in stored:
+                    batch = batch.append_column(name, pa.repeat(pa.scalar(keys.get(name)), batch.num_rows))
+            yield batch.select(list(columns)).cast(wanted, safe=False)
 
 
 def _row_groups(fragment: Any) -> list[Any]:
@@ -275,11 +261,10 @@ def parquet_source(
     features = tuple((name for name in schema.names if name not in targets) if features is None else features)
     if not features:
         raise ValueError(f"There is no column to predict {', '.join(map(repr, targets))} from.")
+    are_numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
     for name in features if labels else (*features, *targets):
         kind = schema.field(name).type
-        if not (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)
-        ):
+        if not any(is_numeric(kind) for is_numeric in are_numbers):
             raise ValueError(f"Column {name!r} holds {kind}, not numbers; leave it out, or use `gwi fit`, which encodes it.")
 
     def convert(table: Any, numbers: NDArray[np.int64]) -> Chunk:
@@ -301,8 +286,7 @@ def _present_labels(table: Any, name: str, numbers: NDArray[np.int64]) -> NDArra
     if column.null_count:
         row = int(np.argmax(np.asarray(column.is_null())))
         raise ValueError(f"Row {numbers[row] + 1}, column {name!r} has no label; drop such rows first.")
-    kind = column.type
-    if pa.types.is_decimal(kind) or pa.types.is_temporal(kind):
+    if pa.types.is_decimal(column.type) or pa.types.is_temporal(column.type):
         column = column.cast(pa.string())
     return column.to_numpy(zero_copy_only=False)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from bisect import bisect_left
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 from gwi._typing import Array
 from gwi.exceptions import UserError
 from gwi.tables.source import Table
+
+# Text with up to so many values gets one column a value.
+MOST_CATEGORIES = 20
+Kind = Literal["number", "categories", "frequency", "date"]
 
 # Cells that mean there is no value, besides empty ones.
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "NULL", "null", "None", "?")
@@ -27,11 +32,6 @@ def matches(raw: Any, pattern: str) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
     return np.asarray(pc.match_substring_regex(raw, pattern).fill_null(False))
-
-
-def share_of(present: Any, pattern: str) -> float:
-    """The share of the entries that match."""
-    return float(matches(present, pattern).mean())
 
 
 def checked(table: Table, name: str) -> Any:
@@ -116,9 +116,13 @@ def texts(table: Table, name: str) -> Any:
 
     raw = checked(table, name)
     if pa.types.is_floating(raw.type):
-        written = (None if v is None else str(int(v)) if v.is_integer() else repr(v) for v in raw.to_pylist())
-        return pa.array(written, pa.string())
+        return pa.array([None if value is None else written(value) for value in raw.to_pylist()], pa.string())
     return raw.cast(pa.string())
+
+
+def written(value: float) -> str:
+    """A number as text; a whole one without decimals."""
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def date_parts(table: Table, name: str) -> Float[Array, "N 6"]:
@@ -154,12 +158,56 @@ def date_parts(table: Table, name: str) -> Float[Array, "N 6"]:
 
 def _first_that_fails(raw: Any, kind: Any) -> int:
     """The first entry that cannot be cast, by halving."""
-    low, high = 0, len(raw)
-    while high - low > 1:
-        middle = (low + high) // 2
+
+    def fails(row: int) -> bool:
         try:
-            raw[low:middle].cast(kind)
-            low = middle
+            raw[: row + 1].cast(kind)
         except ValueError:  # As pyarrow's is.
-            high = middle
-    return low
+            return True
+        return False
+
+    return bisect_left(range(len(raw)), True, key=fails)
+
+
+def kind_of(table: Table, name: str) -> tuple[Kind, tuple[str, ...], tuple[float, ...]] | str:
+    """What a column holds, the values of text, and their shares where they are many; or why it is of no use.
+
+    Raises:
+        UserError: naming a cell that is neither number, text nor date, as others in the column are.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    raw = checked(table, name)
+    present = raw.drop_null()
+    if not len(present):
+        return "has no values"
+    if pa.types.is_floating(raw.type) or (pa.types.is_string(raw.type) and cast_numbers(table, present) is not None):
+        return "number", (), ()
+    if pa.types.is_timestamp(raw.type) or matches(present, ISO_DATE).all():
+        return "date", (), ()
+    counted = pc.value_counts(present)
+    order = sorted(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
+    if len(order) > MOST_CATEGORIES or 3 * len(order) > len(present):
+        for pattern, usual in ((number_pattern(table), "number"), (ISO_DATE, "date like 2024-12-31")):
+            others = np.asarray(raw.is_valid()) & ~matches(raw, pattern)
+            if 0 < others.sum() <= len(present) / 2:
+                row = int(np.argmax(others))
+                raise UserError(
+                    f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is no {usual}, as most others in the column are; "
+                    "mend it, or leave the column out (--drop)."
+                )
+    for pattern, remedy in (
+        (OTHER_DATE, "is a date whose order of day and month is not clear; write it as 2024-12-31"),
+        (MARKED_NUMBER, "is a number with a unit or with marks between its digits; write it plainly, as 1234.5"),
+    ):
+        strange = matches(raw, pattern)
+        if strange.sum() >= len(present) / 2:
+            row = int(np.argmax(strange))
+            raise UserError(f"{table.place(row, name)}: {raw[row].as_py()!r} {remedy}, or leave the column out (--drop).")
+    if len(order) > len(present) / 2 and len(order) > 2:
+        return "is text that differs in most rows, like a name or a number plate"
+    values = tuple(value for value, _ in order)
+    if len(order) <= MOST_CATEGORIES:
+        return "categories", values, ()
+    return "frequency", values, tuple(count / len(raw) for _, count in order)

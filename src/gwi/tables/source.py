@@ -13,7 +13,8 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,12 +39,11 @@ _OTHER_KIND = re.compile(r'\s*(?:(\{\s*["}]|\[\s*[\[{])|<(?:!doctype|html|\?xml)
 class Utf8(io.RawIOBase):
     """The characters of a file as UTF-8, whatever its encoding; refuses NUL and what is no text, naming the line."""
 
-    def __init__(self, path: Path, encoding: str, is_compressed: bool):
+    def __init__(self, path: Path, is_compressed: bool):
         self._path = path
         self._file = path.open("rb")
         self._raw: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if is_compressed else self._file
-        self._encoding = encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)("strict")
+        self._decoder: codecs.IncrementalDecoder | None = None
         self._line = 1
         self._pending = memoryview(b"")
         self._started = self._ended = False
@@ -80,11 +80,14 @@ class Utf8(io.RawIOBase):
         except (EOFError, OSError, zlib.error) as error:
             raise UserError(f"{self._path} is a damaged gzip file ({error}).") from error
         self._ended = not block
+        if self._decoder is None:
+            is_wide = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            self._decoder = codecs.getincrementaldecoder("utf-16" if is_wide else "utf-8-sig")()
         try:
             text = self._decoder.decode(block, self._ended)
         except UnicodeDecodeError as error:
             line = self._line + error.object[: error.start].count(b"\n")
-            kind = "UTF-16" if "16" in self._encoding else "UTF-8"
+            kind = "UTF-16" if "16" in error.encoding else "UTF-8"
             raise UserError(f"{self._path}, line {line}: the text is not {kind}; save the file as UTF-8.") from error
         nul = text.find("\0")
         if nul >= 0:
@@ -110,7 +113,6 @@ class Source:
         header: names of the columns; stripped of blanks.
         is_parquet: else it is text.
         is_compressed: text in gzip.
-        encoding: of text.
         delimiter: of text.
         decimal: the mark before the decimals of text, a point or a comma.
     """
@@ -119,28 +121,24 @@ class Source:
     header: tuple[str, ...]
     is_parquet: bool = False
     is_compressed: bool = False
-    encoding: str = "utf-8"
     delimiter: str = ","
     decimal: str = "."
 
     def text(self) -> Utf8:
         """The file's characters from its beginning."""
-        return Utf8(self.path, self.encoding, self.is_compressed)
+        return Utf8(self.path, self.is_compressed)
 
-    def place(self, row: int, column: str | None = None) -> str:
-        """Where a row is, from 0, for a sentence: the line of a text file, the row of a Parquet file."""
-        where = f", column {column!r}" if column is not None else ""
+    def place(self, row: int, column: str) -> str:
+        """Where a cell is, rows from 0, for a sentence: the line of a text file, the row of a Parquet file."""
         line, kind = self.lines([row])[0], "row" if self.is_parquet else "line"
-        return f"{self.path}, {kind} {line}{where}" if line else f"{self.path}{where}"
+        return f"{self.path}, {kind} {line}, column {column!r}" if line else f"{self.path}, column {column!r}"
 
     def lines(self, rows: Sequence[int]) -> list[int]:
         """The line of each row of a text file, or its number from 1 in a Parquet file; 0 for one that is not there."""
         if self.is_parquet or not rows:
             return [row + 1 for row in rows]
-        wanted, last = set(rows), max(rows)
-        lines = {
-            number - 1: line for number, (line, _) in zip(range(last + 2), _lines(self), strict=False) if number - 1 in wanted
-        }
+        wanted, body = set(rows), islice(_lines(self), 1, max(rows) + 2)
+        lines = {row: line for row, (line, _) in enumerate(body) if row in wanted}
         return [lines.get(row, 0) for row in rows]
 
 
@@ -183,8 +181,8 @@ class Table:
         """One column, a pyarrow array."""
         return self.data.column(name).combine_chunks()
 
-    def place(self, row: int, column: str | None = None) -> str:
-        """Where a row of this part is in the file."""
+    def place(self, row: int, column: str) -> str:
+        """Where a cell of this part is in the file."""
         return self.source.place(int(self.number[row]), column)
 
 
@@ -225,25 +223,13 @@ def open_table(path: Path) -> Source:
             start = file.read(4)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-    if not start:
-        raise UserError(f"{path} is empty.")
     if start == b"PAR1":
         return _open_parquet(path)
     if start[:2] == b"PK" or start == b"\xd0\xcf\x11\xe0":
         raise UserError(f"{path} is a spreadsheet or a zip archive; export the table as CSV or Parquet.")
-    if path.suffix in (".parquet", ".pq"):
+    if start and path.suffix in (".parquet", ".pq"):
         raise UserError(f"{path} is no Parquet file, or its beginning is damaged.")
-    is_compressed = start[:2] == b"\x1f\x8b"
-    if is_compressed:
-        try:
-            with gzip.open(path) as unpacked:
-                start = unpacked.read(4)
-        except (EOFError, OSError, zlib.error) as error:
-            raise UserError(f"{path} is a damaged gzip file ({error}).") from error
-        if not start:
-            raise UserError(f"{path} is empty.")
-    encoding = "utf-16" if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
-    return _sniffed(Source(path, (), False, is_compressed, encoding))
+    return _sniffed(Source(path, (), is_compressed=start[:2] == b"\x1f\x8b"))
 
 
 def _sniffed(source: Source) -> Source:
@@ -276,18 +262,13 @@ def _sniffed(source: Source) -> Source:
     # A comma between digits is a decimal mark where it does not part columns and no number has a point.
     has_commas = best != "," and any(_COMMA_NUMBER.fullmatch(cell) for cell in cells)
     decimal = "," if has_commas and not any(_POINT_NUMBER.fullmatch(cell) for cell in cells) else "."
-    header = tuple(name.strip() for name in _whole_header(source, best, rows, is_whole))
+    source = replace(source, delimiter=best, decimal=decimal)
+    # Read again: it may be longer than the sample.
+    header = tuple(name.strip() for name in next(_lines(source))[1])
     _check_header(f"{source.path}, line 1", header)
     if is_whole and len(rows) == 1:
         raise UserError(f"{source.path} has names of columns and no rows.")
-    return Source(source.path, header, False, source.is_compressed, source.encoding, best, decimal)
-
-
-def _whole_header(source: Source, delimiter: str, rows: list[list[str]], is_whole: bool) -> list[str]:
-    """The header, read again where it is longer than the sample."""
-    if is_whole or len(rows) > 1:
-        return rows[0]
-    return next(_lines(Source(source.path, (), False, source.is_compressed, source.encoding, delimiter)))[1]
+    return replace(source, header=header)
 
 
 def _check_header(place: str, header: tuple[str, ...]) -> None:
@@ -327,19 +308,14 @@ def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
     """
     import pyarrow as pa
 
-    held: list[Any] = []
-    count = start = 0
-    share = 0.0
+    held, start, share = pa.table({}), 0, 0.0
     for part, share in _parquet_parts(source, size) if source.is_parquet else _text_parts(source):
-        held += part.to_batches()
-        count += part.num_rows
-        while count >= size:
-            joined = pa.Table.from_batches(held)
-            yield Table(source, joined.slice(0, size), np.arange(start, start + size)), share
-            start, count = start + size, count - size
-            held = joined.slice(size).to_batches()
-    if count:
-        yield Table(source, pa.Table.from_batches(held), np.arange(start, start + count)), share
+        held = pa.concat_tables([held, part]) if held.num_rows else part
+        while held.num_rows >= size:
+            yield Table(source, held.slice(0, size), np.arange(start, start + size)), share
+            held, start = held.slice(size), start + size
+    if held.num_rows:
+        yield Table(source, held, np.arange(start, start + held.num_rows)), share
     elif start == 0:
         raise UserError(f"{source.path} has names of columns and no rows.")
 

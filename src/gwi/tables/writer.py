@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from gwi.exceptions import UserError
 from gwi.tables.source import Table
@@ -53,28 +53,19 @@ def excel_safe(cell: Any) -> Any:
     return cell
 
 
-@runtime_checkable
-class Output(Protocol):
-    """What bytes are written to."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Some more of them."""
-        ...
-
-
 class Writer:
     """Writes parts of one table to an open file, which stays open.
 
     Args:
-        file: to write to.
+        file: whose `write` takes bytes.
         suffixes: of the file's name, which say its kind.
         excel_safe: whether text cells are escaped.
     """
 
-    def __init__(self, file: Output, suffixes: Sequence[str], excel_safe: bool = False):
+    def __init__(self, file: Any, suffixes: Sequence[str], excel_safe: bool = False):
         last = suffixes[-1] if suffixes else ""
         self._is_parquet = last in (".parquet", ".pq")
-        self._packed: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if last == ".gz" else None  # type: ignore[call-overload]
+        self._packed: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if last == ".gz" else None
         self._file = file if self._packed is None else self._packed
         self._delimiter = "\t" if ".tsv" in suffixes else ","
         self._excel_safe = excel_safe
@@ -95,18 +86,17 @@ class Writer:
             self._write_parquet(columns)
             return
         if not self._has_header:
-            names = list(columns)
-            self._file.write(self._rows([[excel_safe(name) for name in names] if self._excel_safe else names]))
+            self._file.write(self._rows([list(columns)]))
             self._has_header = True
-        cells = list(columns.values())
-        lines = None if self._excel_safe else _plain_lines(cells, self._delimiter)
-        self._file.write(self._rows(zip(*map(self._listed, cells), strict=True)) if lines is None else lines)
-
-    def _listed(self, column: Any) -> list[Any]:
-        values = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
-        return [excel_safe(cell) for cell in values] if self._excel_safe else values
+        lines = None if self._excel_safe else _plain_lines(list(columns.values()), self._delimiter)
+        if lines is None:
+            cells = [part.to_pylist() if hasattr(part, "to_pylist") else part.tolist() for part in columns.values()]
+            lines = self._rows(zip(*cells, strict=True))
+        self._file.write(lines)
 
     def _rows(self, rows: Iterable[Sequence[Any]]) -> bytes:
+        if self._excel_safe:
+            rows = ([excel_safe(cell) for cell in row] for row in rows)
         text = io.StringIO(newline="")
         csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
         return text.getvalue().encode()
