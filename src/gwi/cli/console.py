@@ -137,14 +137,6 @@ def show(title: str, values: dict[str, Any]) -> None:
 
 
 def print_json(values: dict[str, Any]) -> None:
-    """One JSON object on the output stream."""
-    print(json.dumps(finite(values), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and value - value != 0 else value
+    """One JSON object on the output stream, with null for numbers that JSON does not have."""
+    finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
+    print(json.dumps(finite, indent=2, ensure_ascii=False))
