@@ -20,22 +20,24 @@ from gwi.models.regression import RegressionModel
 MAX_DOTS = 1000
 
 
-def regression(model: Any, X: Any, function: str) -> tuple[RegressionModel, Array]:
-    """What predicts, and the rows as an array."""
+def regression(model: Any, X: Any, target: int, function: str) -> tuple[RegressionModel, Array]:
+    """What predicts, when it has such a target, and the rows as an array."""
     name = type(model).__name__
     require_numbers(model, f"{function} draws the law of a number, and {name} predicts classes: use plot_calibration.")
     if not isinstance(model, GWIEstimator):
         raise TypeError(f"{function} takes a fitted GWIRegressor; got {name}. Of a pipeline, pass its last step.")
     check_is_fitted(model, "model_")
+    num_targets = len(model.model_.noises)
+    if not 0 <= target < num_targets:
+        raise ValueError(f"target is 0 to {num_targets - 1}; got {target}.")
     return model.model_, model._rows(X)
 
 
 def law_and_targets(model: Any, X: Any, y: Any, target: int, function: str) -> tuple[Law, Float[Array, " N"]]:
     """The predictive distributions of one target at the rows, and its values."""
-    fitted, rows = regression(model, X, function)
-    j = target_number(fitted, target)
-    mean, std = (values[j][None] for values in fitted.law(rows))
-    return Law(mean, std, float(fitted.degrees_of_freedom[j])), targets(fitted, y, len(rows))[j]
+    fitted, rows = regression(model, X, target, function)
+    mean, std = (values[target][None] for values in fitted.law(rows))
+    return Law(mean, std, float(fitted.degrees_of_freedom[target])), targets(fitted, y, len(rows))[target]
 
 
 def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"], Bool[NDArray[Any], " N"]]:
@@ -68,13 +70,6 @@ def targets(model: RegressionModel, y: Any, num_rows: int) -> Float[Array, "J N"
     if values.shape[:1] != (num_rows,) or values.size != num_rows * len(model.noises):
         raise ValueError(f"{num_rows} rows with {len(model.noises)} target(s) were expected; y has the shape {values.shape}.")
     return values.reshape(num_rows, -1).T
-
-
-def target_number(model: RegressionModel, target: int) -> int:
-    """The number, when there is such a target."""
-    if not 0 <= target < len(model.noises):
-        raise ValueError(f"target is 0 to {len(model.noises) - 1}; got {target}.")
-    return target
 
 
 def target_name(model: RegressionModel, target: int) -> str:
