@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.metrics import confusion_matrix
 
 from gwi._typing import Array
 from gwi.estimators.table_model import TableModel
@@ -80,8 +81,9 @@ def details(found: Examined) -> dict[str, Any]:
     hit = predicted == y
     groups, _ = reliability(confidence, hit)
     shares = np.bincount(y) / len(y)
-    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
-    np.add.at(confusion, (y, predicted), 1)
+    confusion = confusion_matrix(y, predicted, labels=range(len(classes)))
+    # Rows, rows expected, rows predicted right and rows predicted, of each class.
+    of_classes = (confusion.sum(1), probabilities.sum(0), confusion.diagonal(), confusion.sum(0))
     mistakes = [(short(classes[i]), short(classes[j]), int(confusion[i, j])) for i, j in np.argwhere(confusion) if i != j]
     order = np.argsort(-confusion.sum(1), kind="stable")[: 2 * MOST_CLASSES]
     return {
@@ -92,20 +94,11 @@ def details(found: Examined) -> dict[str, Any]:
         "num_wrong": int((~hit).sum()),
         "share_sure": float((confidence > 0.9).mean()),
         "commonest": float(shares.max()),
-        "guess_nll": -float((shares[shares > 0] * np.log(shares[shares > 0])).sum()),
+        "guess_nll": float(entropy(shares[None])[0]),
         "groups": groups,
         "confusion": confusion.tolist() if len(classes) <= MOST_CLASSES else None,
         "mistakes": sorted(mistakes, key=lambda mistake: -mistake[2])[:MOST_MISTAKES],
-        "each_class": [
-            {
-                "name": classes[j],
-                "rows": int(confusion[j].sum()),
-                "expected": float(probabilities[:, j].sum()),
-                "right": int(confusion[j, j]),
-                "predicted": int(confusion[:, j].sum()),
-            }
-            for j in order
-        ],
+        "each_class": [(classes[j], *(float(values[j]) for values in of_classes)) for j in order],
         "pictures": {
             "reliability": picture("reliability", lambda ax: draw_reliability(ax, groups)),
             "confidence": picture("confidence", lambda ax: draw_confidence(ax, confidence, hit)),
