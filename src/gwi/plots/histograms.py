@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gwi._typing import Array
+from gwi._validation import as_array
 from gwi.evaluation.regression import Law
 from gwi.plots.calibration import Promises, promises
-from gwi.plots.inputs import confidence_and_hits, law_and_targets, plain
+from gwi.plots.inputs import confidence_and_hits, law_and_targets
 from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, drawn, expected_line, new_axes, shares
 
 
@@ -90,5 +91,5 @@ def plot_outlier_scores(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
         ax: where to draw.
     """
     ax = new_axes(ax)
-    draw_outlier_scores(ax, np.asarray(plain(model.ood_score(X))))
+    draw_outlier_scores(ax, np.asarray(as_array(model.ood_score(X))))
     return ax

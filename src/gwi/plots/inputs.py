@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from gwi._typing import Array
+from gwi._validation import as_array
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.checks import require_numbers
 from gwi.evaluation.regression import Law
@@ -45,8 +45,8 @@ def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"],
     predict = getattr(model, "predict_proba", None)
     if predict is None:
         raise TypeError(f"plot_confidence takes a classifier with predict_proba; got {type(model).__name__}.")
-    probabilities = np.asarray(plain(predict(X)), dtype=np.float64)
-    labels, classes = np.asarray(plain(y)), np.asarray(model.classes_)
+    probabilities = np.asarray(as_array(predict(X)), dtype=np.float64)
+    labels, classes = np.asarray(as_array(y)), np.asarray(model.classes_)
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         raise ValueError(f"y has classes that the model does not know: {', '.join(map(str, unknown[:5]))}.")
@@ -59,14 +59,9 @@ def std_of_f(model: RegressionModel, rows: Array) -> Float[Array, "J N"]:
     return np.sqrt(variance * model.tempering_factor[:, None]) * model.scales.y_scale[:, None]
 
 
-def plain(values: Any) -> Any:
-    """Arrays for tensors."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-
-
 def targets(model: RegressionModel, y: Any, num_rows: int) -> Float[Array, "J N"]:
     """One row a target."""
-    values = np.asarray(plain(y), dtype=np.float64)
+    values = np.asarray(as_array(y), dtype=np.float64)
     if values.shape[:1] != (num_rows,) or values.size != num_rows * len(model.noises):
         raise ValueError(f"{num_rows} rows with {len(model.noises)} target(s) were expected; y has the shape {values.shape}.")
     return values.reshape(num_rows, -1).T

@@ -18,7 +18,7 @@ from gwi.evaluation.classification import entropy
 from gwi.evaluation.diagnostics import far_from_training
 from gwi.evaluation.judged import Judged
 from gwi.plots.calibration import draw_reliability, reliability
-from gwi.plots.histograms import draw_confidence, draw_outlier_scores
+from gwi.plots.histograms import draw_confidence
 from gwi.plots.numbers import percent
 from gwi.report.examined import Checked, Examined
 from gwi.report.rendering import Cell, picture, short
@@ -102,7 +102,6 @@ def details(found: Examined) -> dict[str, Any]:
         "pictures": {
             "reliability": picture("reliability", lambda ax: draw_reliability(ax, groups)),
             "confidence": picture("confidence", lambda ax: draw_confidence(ax, confidence, hit)),
-            "outliers": picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
         },
     }
 

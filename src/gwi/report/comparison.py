@@ -166,8 +166,9 @@ def compare(
         raise UserError(f"{path}, column {target!r}: the target is {y[0]} in every row; there is nothing to learn.")
     fold = _folds(y, task, num_folds, seed)
     methods = PEERS[task](int((fold != 0).sum()), seed, gp_rows, max_time)
-    scores: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
-    notes_of = {name: [method.note] for name, method in methods.items()}
+    # A fold at which a method fails stays NaN.
+    scores = {name: {metric: np.full(num_folds, np.nan) for metric in METRICS[task]} for name in methods}
+    notes_of = {name: method.note for name, method in methods.items()}
     for k in range(num_folds):
         training, test = table[fold != k], table[fold == k]
         encoder = Encoder.fit(training, target, drop)
@@ -178,15 +179,13 @@ def compare(
             try:
                 predicted = method.run(X, y[fold != k], X_test)
                 seconds = time.perf_counter() - start
-                scores[name].append(asdict(SCORED[task](predicted, y[fold == k])) | {"seconds": seconds})
+                found = asdict(SCORED[task](predicted, y[fold == k])) | {"seconds": seconds}
+                for metric, values in scores[name].items():
+                    values[k] = found[metric]
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-                notes_of[name][1:] = [f"failed: {str(error).splitlines()[0][:120]}"]
-                scores[name].append(dict.fromkeys(METRICS[task], math.nan))
-    found = tuple(
-        Compared(name, "; ".join(notes_of[name]), {m: np.array([s[m] for s in scores[name]]) for m in METRICS[task]})
-        for name in methods
-    )
-    return Comparison(task, target, len(y), num_folds, found, tuple(notes))
+                notes_of[name] = f"{method.note}; failed: {str(error).splitlines()[0][:120]}"
+    compared = tuple(Compared(name, notes_of[name], scores[name]) for name in methods)
+    return Comparison(task, target, len(y), num_folds, compared, tuple(notes))
 
 
 def _folds(y: NDArray[Any], task: TaskName, num_folds: int, seed: int) -> NDArray[np.int64]:
@@ -201,7 +200,7 @@ def _folds(y: NDArray[Any], task: TaskName, num_folds: int, seed: int) -> NDArra
 def _score_classes(predicted: tuple[Array, NDArray[Any]], y: NDArray[Any]) -> ClassScores:
     """Of probabilities and the classes they are of; a class that training did not have has none."""
     probabilities, classes = predicted
-    everything = np.unique(np.concatenate([classes, y]))
+    everything = np.union1d(classes, y)
     full = np.zeros((len(y), len(everything)))
     full[:, np.searchsorted(everything, classes)] = probabilities
     return score_classes(full, np.searchsorted(everything, y).astype(np.int64))
