@@ -89,8 +89,8 @@ def details(found: Examined) -> dict[str, Any]:
     return {
         "classes": classes.tolist(),
         "confidence": float(confidence.mean()),
-        "confidence_right": float(confidence[hit].mean()) if hit.any() else None,
-        "confidence_wrong": float(confidence[~hit].mean()) if not hit.all() else None,
+        "confidence_right": float(confidence[hit].mean()) if hit.any() else np.nan,
+        "confidence_wrong": float(confidence[~hit].mean()) if not hit.all() else np.nan,
         "num_wrong": int((~hit).sum()),
         "share_sure": float((confidence > 0.9).mean()),
         "commonest": float(shares.max()),
