@@ -40,8 +40,6 @@ def run(arguments: Sequence[str]) -> int:
         return console.mistaken(str(error))
     except (KeyboardInterrupt, typer.Abort):
         return console.failed("interrupted; no output was written.", 130)
-    except typer.Exit as error:
-        return error.exit_code
     except BrokenPipeError:
         # The reader of a pipe, such as head, has seen enough; Python would complain once more when it closes the stream.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -91,8 +89,7 @@ def fit(
 ) -> None:
     """Fit a model to a table, score it on rows held out, and write it to a file."""
     console.check_output(output, force, data)
-    console.check_task(task)
-    console.check_max_time(max_time)
+    console.check_choices(task, max_time)
     if preset not in (None, "paper"):
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
@@ -279,8 +276,7 @@ def compare(
     as_json: console.Json = False,
 ) -> None:
     """Compare the default with an exact GP, boosting and a linear model on a table, all on the same folds."""
-    console.check_task(task)
-    console.check_max_time(max_time)
+    console.check_choices(task, max_time)
     if output is not None:
         console.check_output(output, force, data)
     from gwi._files import write_atomically

@@ -98,14 +98,10 @@ def check_output(path: Path, force: bool, *inputs: Path) -> None:
         raise UserError(f"{path} exists; give --force to overwrite it.")
 
 
-def check_task(task: str) -> None:
-    """Refuse what is no task."""
+def check_choices(task: str, max_time: float | None) -> None:
+    """Refuse what is no task, and what is no time."""
     if task not in ("auto", "regression", "classification"):
         raise UserError(f"--task is regression, classification or auto; got {task!r}.")
-
-
-def check_max_time(max_time: float | None) -> None:
-    """Refuse what is no time."""
     if max_time is not None and not 0 < max_time < float("inf"):
         raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
 
