@@ -104,6 +104,15 @@ def test_classes_have_confusion_counts_and_reliability(folder):
         assert words in text
 
 
+def test_rows_that_are_all_predicted_wrong_have_a_page(folder):
+    with (folder / "test.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    clear = [[*row[:4], "low"] for row in rows if float(row[3]) > 2]
+    with (folder / "wrong.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *clear])
+    assert "Mean confidence – at rows that were right" in page(folder, "class", "wrong.csv")
+
+
 def test_a_sample_of_a_larger_file_is_uniform_and_said(folder):
     source = open_table(folder / "test.csv")
     counts = np.zeros(80)

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a f
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import traceback
@@ -16,25 +17,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from gwi.cli.console import (
-    DataFile,
-    Force,
-    Json,
-    ModelFile,
-    OutputStream,
-    Quiet,
-    check_max_time,
-    check_output,
-    check_task,
-    failed,
-    mistaken,
-    names,
-    note,
-    noted_warnings,
-    on_cluster,
-    print_json,
-    show,
-)
+import gwi.cli.console as console
 from gwi.cli.launch import MISTAKE
 from gwi.exceptions import UserError
 
@@ -54,11 +37,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         result = app(list(arguments), prog_name="gwi", standalone_mode=False)
     except UserError as error:
-        return mistaken(str(error))
+        return console.mistaken(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        return failed("interrupted; no output was written.", 130)
-    except typer.Exit as error:
-        return error.exit_code
+        return console.failed("interrupted; no output was written.", 130)
     except BrokenPipeError:
         # The reader of a pipe, such as head, has seen enough; Python would complain once more when it closes the stream.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -66,9 +47,9 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         # What typer raises for wrong arguments; the class has moved between its versions.
         if hasattr(error, "format_message"):
-            return mistaken(error.format_message())
+            return console.mistaken(error.format_message())
         traceback.print_exc()
-        return failed("this is a bug in gwi; please report the lines above.", 1)
+        return console.failed("this is a bug in gwi; please report the lines above.", 1)
     return result if isinstance(result, int) else 0
 
 
@@ -88,7 +69,7 @@ def gwi(version: Annotated[bool, typer.Option("--version", callback=_version, is
 
 @app.command()
 def fit(
-    data: DataFile,
+    data: console.DataFile,
     target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="where the model goes", show_default=False)],
     task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
@@ -102,14 +83,13 @@ def fit(
     jobs: Annotated[int | None, typer.Option(help="fits of boosting and linear means side by side; -1 for all cores")] = None,
     cluster: Annotated[str | None, typer.Option(help="tcp://... of a Dask cluster that does these fits")] = None,
     checkpoints: Annotated[Path | None, typer.Option(help="folder where the fit of a large table keeps its progress")] = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    force: console.Force = False,
+    quiet: console.Quiet = False,
+    as_json: console.Json = False,
 ) -> None:
     """Fit a model to a table, score it on rows held out, and write it to a file."""
-    check_output(output, force, data)
-    check_task(task)
-    check_max_time(max_time)
+    console.check_output(output, force, data)
+    console.check_choices(task, max_time)
     if preset not in (None, "paper"):
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
     if not 0 <= holdout <= 0.9:
@@ -118,24 +98,37 @@ def fit(
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.tables.source import open_table, read_table
 
-    leave_out, source = names(drop), open_table(data)
+    leave_out, source = console.names(drop), open_table(data)
     choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet, jobs)
-    # With other processes a table of any size is read by all of them.
+    # With other processes a table of any size is read by all of them, some rows at a time; the first writes and prints.
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_large(source):
-        with on_cluster(cluster):
-            _fit_large(source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, output, as_json)
+        from gwi.estimators.large import as_parquet, fit_large
+        from gwi.streaming.process_group import joined
+
+        with console.on_cluster(cluster), joined() as processes:
+            quiet = quiet or not processes.is_first
+            source, said = as_parquet(source)
+            if said:
+                console.note(said, quiet)
+            choices = replace(choices, verbose=not quiet)
+            with console.noted_warnings(quiet):
+                model = fit_large(
+                    source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, lambda fitted: fitted.save(output)
+                )
+            if processes.is_first:
+                _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
         return
     everything = read_table(source)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     if len(table) < len(everything):
-        note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
+        console.note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
     training, held = split(y, holdout, chosen, seed)
     is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
     if max_time is not None and is_scored and refit:
         choices = replace(choices, max_time=max_time / 2)
     scores: dict[str, float] = {}
-    with noted_warnings(quiet), on_cluster(cluster):
+    with console.noted_warnings(quiet), console.on_cluster(cluster):
         if is_scored:
             model = TableModel.fit(table[training], y[training], target, chosen, leave_out, choices)
             scores = model.evaluate([table[held]])
@@ -144,44 +137,17 @@ def fit(
     _keep(replace(model, scores=scores), len(table), output, as_json, quiet)
 
 
-def _fit_large(
-    source: Any,
-    target: str,
-    task: Any,
-    drop: list[str],
-    choices: Any,
-    holdout: float,
-    checkpoints: Path | None,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Fit a table that is read some rows at a time, alone or with other processes; the first writes and prints."""
-    from gwi.estimators.large import as_parquet, fit_large
-    from gwi.streaming.process_group import joined
-
-    with joined() as processes:
-        choices = replace(choices, verbose=choices.verbose and processes.is_first)
-        quiet = not choices.verbose
-        source, said = as_parquet(source)
-        if said:
-            note(said, quiet)
-        with noted_warnings(quiet):
-            model = fit_large(source, target, task, drop, choices, holdout, checkpoints, lambda fitted: fitted.save(output))
-        if processes.is_first:
-            _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
-
-
 def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -> None:
     """Write a fitted model and say what it is, what it chose and how it did."""
-    model = replace(model, scores={name: value for name, value in model.scores.items() if value - value == 0})
+    model = replace(model, scores={name: value for name, value in model.scores.items() if math.isfinite(value)})
     for name, reason in model.encoder.dropped:
-        note(f"column {name!r} is not used: it {reason}.", quiet)
+        console.note(f"column {name!r} is not used: it {reason}.", quiet)
     model.save(output)
     if as_json:
-        print_json(_description(model, output))
+        console.print_json(_description(model, output))
         return
     if model.scores:
-        show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
+        console.show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
     num_columns = len(model.encoder.columns)
     print(f"{model.task.capitalize()} of {model.encoder.target!r} from {num_columns} columns, {num_rows} rows: {output}")
     if not quiet:
@@ -201,8 +167,8 @@ def launch(context: typer.Context) -> None:
 
 @app.command()
 def predict(
-    model: ModelFile,
-    data: DataFile,
+    model: console.ModelFile,
+    data: console.DataFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV, .gz or Parquet by its name; - for the output stream")],
     coverage: Annotated[float, typer.Option(help="probability that the interval holds the target")] = 0.95,
     keep: Annotated[str, typer.Option(help="columns to copy, parted by commas; unused, all or none")] = "unused",
@@ -210,15 +176,15 @@ def predict(
     excel_safe: Annotated[
         bool, typer.Option("--excel-safe", help="escape text that a spreadsheet would take for a formula")
     ] = False,
-    force: Force = False,
-    quiet: Quiet = False,
+    force: console.Force = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Predict each row of a table: prediction, spread and interval, or probabilities; and how far it is from known rows."""
     if not 0 < coverage < 1:
         raise UserError(f"--coverage lies strictly between 0 and 1; got {coverage:g}.")
     to_stream = str(output) == "-"
     if not to_stream:
-        check_output(output, force, model, data)
+        console.check_output(output, force, model, data)
     from gwi._files import atomic_file
     from gwi._progress import progress
     from gwi.estimators.table_model import TableModel
@@ -231,8 +197,8 @@ def predict(
     known = {*kept, *used}
     extra = [name for name in source.header if name not in known]
     if extra:
-        note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
-    opened: Any = nullcontext(OutputStream()) if to_stream else atomic_file(output)
+        console.note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
+    opened: Any = nullcontext(console.OutputStream()) if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
             writer.write(with_copied(table, kept, fitted.predict(table, coverage)))
@@ -241,11 +207,11 @@ def predict(
 
 @app.command()
 def evaluate(
-    model: ModelFile,
-    data: DataFile,
+    model: console.ModelFile,
+    data: console.DataFile,
     chunk_size: Annotated[int, typer.Option(min=1, help="rows held at a time")] = 20_000,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: console.Quiet = False,
+    as_json: console.Json = False,
 ) -> None:
     """Score a model on a table that has the target."""
     from gwi._progress import progress
@@ -262,22 +228,22 @@ def evaluate(
 
         scores = fitted.evaluate(tables())
     if as_json:
-        print_json(scores)
+        console.print_json(scores)
     else:
-        show(f"{model} on {data}", scores)
+        console.show(f"{model} on {data}", scores)
 
 
 @app.command()
 def report(
-    model: ModelFile,
-    data: DataFile,
+    model: console.ModelFile,
+    data: console.DataFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="where the page goes")] = Path("report.html"),
     max_rows: Annotated[int, typer.Option(min=1, help="rows looked at; of more a random sample")] = 100_000,
-    force: Force = False,
-    quiet: Quiet = False,
+    force: console.Force = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Write one HTML page on how a model does on a table that has the target."""
-    check_output(output, force, model, data)
+    console.check_output(output, force, model, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
     from gwi.estimators.table_model import TableModel
@@ -286,17 +252,17 @@ def report(
     from gwi.tables.source import open_table
 
     fitted, source = TableModel.load(model), open_table(data)
-    with noted_warnings(quiet), progress(not quiet) as shown:
+    with console.noted_warnings(quiet), progress(not quiet) as shown:
         examined = examine(fitted, source, 20_000, shown, max_rows)
         write_atomically(output, report_page(examined, model.name, data.name).encode())
-    for finding in examined.findings:
-        note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
-    print(f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.findings)} findings: {output}")
+    for finding in examined.checked.findings:
+        console.note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
+    print(f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.checked.findings)} findings: {output}")
 
 
 @app.command()
 def compare(
-    data: DataFile,
+    data: console.DataFile,
     target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="picture or page: .png, .svg or .html")] = None,
     task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
@@ -305,15 +271,14 @@ def compare(
     drop: Annotated[str, typer.Option(help="columns to leave out, parted by commas")] = "",
     max_time: Annotated[float | None, typer.Option(help="seconds to aim for, of each of our fits (regression)")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    force: console.Force = False,
+    quiet: console.Quiet = False,
+    as_json: console.Json = False,
 ) -> None:
     """Compare the default with an exact GP, boosting and a linear model on a table, all on the same folds."""
-    check_task(task)
-    check_max_time(max_time)
+    console.check_choices(task, max_time)
     if output is not None:
-        check_output(output, force, data)
+        console.check_output(output, force, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
     from gwi.estimators.table_model import target_of
@@ -328,12 +293,12 @@ def compare(
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     options: dict[str, Any] = {"num_folds": folds, "seed": seed, "gp_rows": gp_rows, "max_time": max_time}
-    with noted_warnings(quiet), progress(not quiet) as shown:
-        comparison = compare_methods(table, y, target, chosen, names(drop), report=shown, **options)
+    with console.noted_warnings(quiet), progress(not quiet) as shown:
+        comparison = compare_methods(table, y, target, chosen, console.names(drop), report=shown, **options)
     if output is not None:
         write_atomically(output, content(comparison, data.name, output.suffix.lower()))
     if as_json:
-        print_json(comparison.to_json())
+        console.print_json(comparison.to_json())
     else:
         print_comparison(comparison)
 
@@ -357,13 +322,13 @@ def _description(model: Any, path: Path) -> dict[str, Any]:
 
 
 @app.command()
-def info(model: ModelFile, as_json: Json = False) -> None:
+def info(model: console.ModelFile, as_json: console.Json = False) -> None:
     """Say what a model file holds."""
     from gwi.estimators.table_model import TableModel
 
     known = _description(TableModel.load(model), model)
     if as_json:
-        print_json(known)
+        console.print_json(known)
         return
     shown = {name: known[name] for name in ("task", "target")}
     shown["columns"] = "\n".join(f"{name}: {kind}" for name, kind in list(known["columns"].items())[:40])
@@ -372,16 +337,16 @@ def info(model: ModelFile, as_json: Json = False) -> None:
     shown["inputs"] = len(known["inputs"])
     shown |= {"classes": ", ".join(known["classes"])} if "classes" in known else {}
     shown |= {f"held-out {name}": value for name, value in known["held_out_scores"].items() if name != "rows"}
-    show(str(model), {**shown, "fit": known["summary"]})
+    console.show(str(model), {**shown, "fit": known["summary"]})
 
 
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="where the picture goes")] = Path("demo.png"),
-    force: Force = False,
+    force: console.Force = False,
 ) -> None:
     """Train a network with a covariance on one-dimensional data with a gap, and draw it."""
-    check_output(output, force)
+    console.check_output(output, force)
     from gwi.cli.demo import run as run_demo
 
     run_demo(output)

@@ -98,14 +98,10 @@ def check_output(path: Path, force: bool, *inputs: Path) -> None:
         raise UserError(f"{path} exists; give --force to overwrite it.")
 
 
-def check_task(task: str) -> None:
-    """Refuse what is no task."""
+def check_choices(task: str, max_time: float | None) -> None:
+    """Refuse what is no task, and what is no time."""
     if task not in ("auto", "regression", "classification"):
         raise UserError(f"--task is regression, classification or auto; got {task!r}.")
-
-
-def check_max_time(max_time: float | None) -> None:
-    """Refuse what is no time."""
     if max_time is not None and not 0 < max_time < float("inf"):
         raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
 
@@ -137,14 +133,6 @@ def show(title: str, values: dict[str, Any]) -> None:
 
 
 def print_json(values: dict[str, Any]) -> None:
-    """One JSON object on the output stream."""
-    print(json.dumps(finite(values), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and value - value != 0 else value
+    """One JSON object on the output stream, with null for numbers that JSON does not have."""
+    finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
+    print(json.dumps(finite, indent=2, ensure_ascii=False))

@@ -9,13 +9,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
 import torch
 from jaxtyping import Float
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from matplotlib.figure import Figure
 from torch import Tensor
 
+from gwi._progress import progress
 from gwi.core.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
 from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
@@ -27,9 +26,6 @@ from gwi.core.objectives import generalized_loss, mean_loss
 from gwi.core.prior import fit_prior
 from gwi.core.row_sums import row_sums
 from gwi.core.training import train
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 NUM_INDUCING, NUM_EPOCHS = 30, 600
 SEED = 0
@@ -64,53 +60,45 @@ def toy_1d(generator: torch.Generator) -> Toy:
 
 
 # Everything the method does, in five steps.
-def fit(data: Toy, console: Console) -> tuple[GaussianMeasure, GaussianLikelihood, Tensor]:
+def fit(data: Toy) -> tuple[GaussianMeasure, GaussianLikelihood, Tensor]:
     """Prior, mean and covariance for the toy data, in its own units."""
     generator = torch.Generator().manual_seed(SEED)
     num_data = len(data.x)
 
     z = choose_inducing_points(data.x, NUM_INDUCING, "kmeans", generator=generator)
     prior_fit = fit_prior(default_kernel(1, lengthscale=1.0), data.x, data.y, inducing_points=z)
-    prior = GaussianMeasure(None, prior_fit.kernel.requires_grad_(False))
-    console.print(
-        f"Prior      length-scale {prior_fit.kernel.base_kernel.lengthscale.item():.2f}, "
-        f"noise {prior_fit.noise_variance**0.5:.2f} (true: 0.50), in {prior_fit.num_iterations} L-BFGS steps"
+    kernel, noise_variance = prior_fit.kernel.requires_grad_(False), prior_fit.noise_variance
+    prior = GaussianMeasure(None, kernel)
+    print(
+        f"Prior      length-scale {kernel.base_kernel.lengthscale.item():.2f}, "
+        f"noise {noise_variance**0.5:.2f} (true: 0.50), in {prior_fit.num_iterations} L-BFGS steps"
     )
 
-    beta = matched_divergence_weight(row_sums(prior_fit.kernel, z, data.x), prior_fit.noise_variance)
+    beta = matched_divergence_weight(row_sums(kernel, z, data.x), noise_variance)
     mean = ModuleMean(mlp(1, generator=generator))
-    columns = (TextColumn("Network   "), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=NUM_EPOCHS)
+    with progress(True) as report:
         train(
             mean,
-            lambda x, y: mean_loss(prior, mean, prior_fit.noise_variance, x, y, num_data=num_data, divergence_weight=beta),
+            lambda x, y: mean_loss(prior, mean, noise_variance, x, y, num_data=num_data, divergence_weight=beta),
             data.x,
             data.y,
             num_epochs=NUM_EPOCHS,
             batch_size=200,
             learning_rate=0.02,
             generator=generator,
-            on_epoch=lambda epoch, loss: progress.advance(task),
+            on_epoch=lambda epoch, loss: report("network", (epoch + 1) / NUM_EPOCHS),
         )
 
-    problem = covariance_problem(
-        prior_fit.kernel,
-        z,
-        data.x,
-        noise_variance=prior_fit.noise_variance,
-        num_data=num_data,
-        divergence_weight=beta,
-    )
+    problem = covariance_problem(kernel, z, data.x, noise_variance=noise_variance, num_data=num_data, divergence_weight=beta)
     solution = wasserstein_covariance(problem)
-    console.print(
+    print(
         f"Covariance optimal under W₂² with weight {beta:.0f}, in {len(solution.objectives)} step(s), "
         f"proven to {solution.duality_gap:.0e} of the optimum"
     )
-    posterior = GaussianMeasure(mean, SparsePosteriorKernel(prior_fit.kernel, z, solution.whitened_covariance))
-    likelihood = GaussianLikelihood(prior_fit.noise_variance)
+    posterior = GaussianMeasure(mean, SparsePosteriorKernel(kernel, z, solution.whitened_covariance))
+    likelihood = GaussianLikelihood(noise_variance)
     loss = generalized_loss(prior, posterior, likelihood, data.x, data.y, num_data=num_data, divergence_weight=beta)
-    console.print(f"Loss       {loss.item():.1f}, the paper's generalized loss on all {num_data} rows")
+    print(f"Loss       {loss.item():.1f}, the paper's generalized loss on all {num_data} rows")
     return posterior, likelihood, z
 
 
@@ -120,7 +108,8 @@ def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, 
     x = torch.linspace(-7, 7, 600, dtype=torch.float64)[:, None]
     mean, variance = (values[0] for values in posterior.marginals(x))
     grid, noise = x[:, 0], likelihood.noise_variance_at(x)[0]
-    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    figure = Figure((8, 4.2), layout="constrained")
+    axes = figure.subplots()
     for spread, shade, label in ((variance + noise, 0.15, "95 % of y"), (variance, 0.3, "95 % of f")):
         half = 1.96 * spread.sqrt()
         axes.fill_between(grid, mean - half, mean + half, color="black", alpha=shade, lw=0, label=label)
@@ -131,7 +120,6 @@ def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, 
     axes.set(xlabel="x", ylabel="y", xlim=(-7, 7), ylim=(-6, 6.5), title="GWI-net: the band opens where nobody measured")
     axes.legend(ncols=3, fontsize=8, loc="upper left", frameon=False)
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 @torch.no_grad()
@@ -143,18 +131,17 @@ def coverage(x: Tensor, y: Tensor, posterior: GaussianMeasure, likelihood: Gauss
 
 def run(output: Path) -> None:
     """Fit, draw, say what happened."""
-    console = Console(highlight=False, soft_wrap=True)
     torch.set_num_threads(1)  # Matrices this small are faster without.
     start = time.perf_counter()
     data = toy_1d(torch.Generator().manual_seed(1))
-    console.print(
+    print(
         f"Data       {len(data.x)} noisy points of one function, {len(data.x_unseen)} more set apart in a gap, "
         f"{NUM_INDUCING} inducing points"
     )
-    posterior, likelihood, z = fit(data, console)
+    posterior, likelihood, z = fit(data)
     draw(data, posterior, likelihood, z, output)
-    console.print(
+    print(
         f"Coverage   95 % intervals hold {coverage(data.x, data.y, posterior, likelihood):.0%} of the training targets and "
         f"{coverage(data.x_unseen, data.y_unseen, posterior, likelihood):.0%} of the unseen ones"
     )
-    console.print(f"Picture    {output}  ({time.perf_counter() - start:.0f} s in all)")
+    print(f"Picture    {output}  ({time.perf_counter() - start:.0f} s in all)")

@@ -15,7 +15,7 @@ from gwi.core.distributions import conformal_quantile, quantile
 from gwi.evaluation.classification import NUM_BINS
 from gwi.evaluation.regression import Law
 from gwi.plots.inputs import confidence_and_hits, law_and_targets
-from gwi.plots.style import BY_CHANCE, CHANCE, SQUARE, chance, expected_line, found_line, legend, new_axes, posts, shares
+from gwi.plots.style import BY_CHANCE, CHANCE, SQUARE, chance, drawn, expected_line, found_line, posts, shares
 
 LEVELS = np.arange(1, 20) / 20
 
@@ -130,18 +130,15 @@ def plot_calibration(model: Any, X: Any, y: Any, *, target: int = 0, ax: Axes | 
     if hasattr(model, "predict_proba"):
         confidence, hit = confidence_and_hits(model, X, y)
         found, count = reliability(confidence, hit)
-        ax = new_axes(ax, SQUARE)
-        draw_reliability(ax, found, f"{len(hit)} rows")
+        ax = drawn(ax, draw_reliability, found, f"{len(hit)} rows", size=SQUARE, place="inside")
         error = float(np.abs(found.promised - found.found) @ count / len(hit))
         title = f"accuracy {hit.mean():.1%}, calibration error {error:.1%}"
     else:
         law, values = law_and_targets(model, X, y, target, "plot_calibration")
         found = coverage(law, values, model.model_.scores[target] if model.conformal else None)
-        ax = new_axes(ax, SQUARE)
-        draw_coverage(ax, found, f"{len(values)} rows")
+        ax = drawn(ax, draw_coverage, found, f"{len(values)} rows", size=SQUARE, place="inside")
         title = f"{found.promised[-1]:.0%} intervals hold {found.found[-1]:.0%}"
     ax.set_title(title, fontsize=10, loc="left")
-    legend(ax, "inside")
     return ax
 
 
@@ -162,7 +159,4 @@ def plot_coverage_by_prediction(
         ax: where to draw.
     """
     law, values = law_and_targets(model, X, y, target, "plot_coverage_by_prediction")
-    ax = new_axes(ax)
-    draw_coverage_by_prediction(ax, *coverage_by_prediction(law, values, num_groups))
-    legend(ax)
-    return ax
+    return drawn(ax, draw_coverage_by_prediction, *coverage_by_prediction(law, values, num_groups))

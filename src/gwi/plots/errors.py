@@ -14,19 +14,7 @@ from gwi.core.distributions import quantile
 from gwi.evaluation.regression import Law
 from gwi.plots.calibration import Promises
 from gwi.plots.inputs import law_and_targets, sample
-from gwi.plots.style import (
-    ALARM,
-    DATA,
-    FRAME,
-    SQUARE,
-    chance,
-    expected_line,
-    found_line,
-    legend,
-    new_axes,
-    plain_decades,
-    posts,
-)
+from gwi.plots.style import ALARM, DATA, FRAME, SQUARE, chance, drawn, expected_line, found_line, plain_decades, posts
 
 
 def errors(law: Law, y: Float[Array, " N"], num_bins: int = 8) -> tuple[Promises, Float[Array, " B"]]:
@@ -95,10 +83,7 @@ def plot_errors(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 
         ax: where to draw.
     """
     law, values = law_and_targets(model, X, y, target, "plot_errors")
-    ax = new_axes(ax)
-    draw_errors(ax, law, values, *errors(law, values, num_bins))
-    legend(ax)
-    return ax
+    return drawn(ax, draw_errors, law, values, *errors(law, values, num_bins))
 
 
 def plot_actual_vs_predicted(model: Any, X: Any, y: Any, *, target: int = 0, ax: Axes | None = None) -> Axes:
@@ -112,7 +97,4 @@ def plot_actual_vs_predicted(model: Any, X: Any, y: Any, *, target: int = 0, ax:
         ax: where to draw.
     """
     law, values = law_and_targets(model, X, y, target, "plot_actual_vs_predicted")
-    ax = new_axes(ax, SQUARE)
-    draw_actual_vs_predicted(ax, law, values)
-    legend(ax)
-    return ax
+    return drawn(ax, draw_actual_vs_predicted, law, values, size=SQUARE)

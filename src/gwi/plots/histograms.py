@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gwi._typing import Array
+from gwi._validation import as_array
 from gwi.evaluation.regression import Law
 from gwi.plots.calibration import Promises, promises
-from gwi.plots.inputs import confidence_and_hits, law_and_targets, plain
-from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, expected_line, legend, new_axes, shares
+from gwi.plots.inputs import confidence_and_hits, law_and_targets
+from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, drawn, expected_line, new_axes, shares
 
 
 def pit(law: Law, y: Float[Array, " N"], num_bins: int = 10) -> Promises:
@@ -64,10 +65,7 @@ def plot_pit(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 10,
         ax: where to draw.
     """
     law, values = law_and_targets(model, X, y, target, "plot_pit")
-    ax = new_axes(ax)
-    draw_pit(ax, pit(law, values, num_bins), len(values), f"{len(values)} rows")
-    legend(ax)
-    return ax
+    return drawn(ax, draw_pit, pit(law, values, num_bins), len(values), f"{len(values)} rows")
 
 
 def plot_confidence(model: Any, X: Any, y: Any, *, ax: Axes | None = None) -> Axes:
@@ -81,11 +79,7 @@ def plot_confidence(model: Any, X: Any, y: Any, *, ax: Axes | None = None) -> Ax
         y: their classes.
         ax: where to draw.
     """
-    confidence, hit = confidence_and_hits(model, X, y)
-    ax = new_axes(ax)
-    draw_confidence(ax, confidence, hit)
-    legend(ax)
-    return ax
+    return drawn(ax, draw_confidence, *confidence_and_hits(model, X, y))
 
 
 def plot_outlier_scores(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
@@ -97,5 +91,5 @@ def plot_outlier_scores(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
         ax: where to draw.
     """
     ax = new_axes(ax)
-    draw_outlier_scores(ax, np.asarray(plain(model.ood_score(X))))
+    draw_outlier_scores(ax, np.asarray(as_array(model.ood_score(X))))
     return ax

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from gwi._typing import Array
+from gwi._validation import as_array
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.checks import require_numbers
 from gwi.evaluation.regression import Law
@@ -20,22 +20,24 @@ from gwi.models.regression import RegressionModel
 MAX_DOTS = 1000
 
 
-def regression(model: Any, X: Any, function: str) -> tuple[RegressionModel, Array]:
-    """What predicts, and the rows as an array."""
+def regression(model: Any, X: Any, target: int, function: str) -> tuple[RegressionModel, Array]:
+    """What predicts, when it has such a target, and the rows as an array."""
     name = type(model).__name__
     require_numbers(model, f"{function} draws the law of a number, and {name} predicts classes: use plot_calibration.")
     if not isinstance(model, GWIEstimator):
         raise TypeError(f"{function} takes a fitted GWIRegressor; got {name}. Of a pipeline, pass its last step.")
     check_is_fitted(model, "model_")
+    num_targets = len(model.model_.noises)
+    if not 0 <= target < num_targets:
+        raise ValueError(f"target is 0 to {num_targets - 1}; got {target}.")
     return model.model_, model._rows(X)
 
 
 def law_and_targets(model: Any, X: Any, y: Any, target: int, function: str) -> tuple[Law, Float[Array, " N"]]:
     """The predictive distributions of one target at the rows, and its values."""
-    fitted, rows = regression(model, X, function)
-    j = target_number(fitted, target)
-    mean, std = (values[j][None] for values in fitted.law(rows))
-    return Law(mean, std, float(fitted.degrees_of_freedom[j])), targets(fitted, y, len(rows))[j]
+    fitted, rows = regression(model, X, target, function)
+    mean, std = (values[target][None] for values in fitted.law(rows))
+    return Law(mean, std, float(fitted.degrees_of_freedom[target])), targets(fitted, y, len(rows))[target]
 
 
 def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"], Bool[NDArray[Any], " N"]]:
@@ -43,8 +45,8 @@ def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"],
     predict = getattr(model, "predict_proba", None)
     if predict is None:
         raise TypeError(f"plot_confidence takes a classifier with predict_proba; got {type(model).__name__}.")
-    probabilities = np.asarray(plain(predict(X)), dtype=np.float64)
-    labels, classes = np.asarray(plain(y)), np.asarray(model.classes_)
+    probabilities = np.asarray(as_array(predict(X)), dtype=np.float64)
+    labels, classes = np.asarray(as_array(y)), np.asarray(model.classes_)
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         raise ValueError(f"y has classes that the model does not know: {', '.join(map(str, unknown[:5]))}.")
@@ -57,24 +59,12 @@ def std_of_f(model: RegressionModel, rows: Array) -> Float[Array, "J N"]:
     return np.sqrt(variance * model.tempering_factor[:, None]) * model.scales.y_scale[:, None]
 
 
-def plain(values: Any) -> Any:
-    """Arrays for tensors."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-
-
 def targets(model: RegressionModel, y: Any, num_rows: int) -> Float[Array, "J N"]:
     """One row a target."""
-    values = np.asarray(plain(y), dtype=np.float64)
+    values = np.asarray(as_array(y), dtype=np.float64)
     if values.shape[:1] != (num_rows,) or values.size != num_rows * len(model.noises):
         raise ValueError(f"{num_rows} rows with {len(model.noises)} target(s) were expected; y has the shape {values.shape}.")
     return values.reshape(num_rows, -1).T
-
-
-def target_number(model: RegressionModel, target: int) -> int:
-    """The number, when there is such a target."""
-    if not 0 <= target < len(model.noises):
-        raise ValueError(f"target is 0 to {len(model.noises) - 1}; got {target}.")
-    return target
 
 
 def target_name(model: RegressionModel, target: int) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from gwi._typing import Array
 from gwi.core.measures import kernel_factor
 from gwi.models.regression import RegressionModel
-from gwi.plots.inputs import regression, sample, target_number
+from gwi.plots.inputs import regression, sample
 from gwi.plots.style import ALARM, DATA, legend, new_axes
 
 
@@ -32,9 +32,8 @@ def plot_spectrum(
         target: number of the target, when there are several.
         ax: where to draw.
     """
-    fitted, rows = regression(model, X, "plot_spectrum")
-    j = target_number(fitted, target)
-    spectrum = _spectrum(fitted, fitted.scales.rows(rows[sample(len(rows), max_rows)], fitted.device), j)
+    fitted, rows = regression(model, X, target, "plot_spectrum")
+    spectrum = _spectrum(fitted, fitted.scales.rows(rows[sample(len(rows), max_rows)], fitted.device), target)
     roots = np.sqrt(spectrum)
     left = 1 - roots.cumsum() / roots.sum()
     shown = min(num_eigenvalues, len(spectrum))

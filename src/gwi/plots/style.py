@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.stats import binom
 from gwi._typing import Array
 from gwi.plots.numbers import percent, tick
 
+Place = Literal["above", "inside", "outside"]
 # Okabe and Ito's colours, and greys. The report takes each for a colour of the page.
 MEAN, DATA, INDUCING, ALARM = "#000000", "#0072B2", "#009E73", "#D55E00"
 BAND, CHANCE, FRAME, GRID = "#56B4E9", "#B3B3B3", "#56646F", "#E5E9EC"
@@ -54,6 +56,16 @@ def new_axes(ax: Axes | None, size: tuple[float, float] = WIDE) -> Axes:
     return ax
 
 
+def drawn(
+    ax: Axes | None, draw: Callable[..., None], *data: Any, size: tuple[float, float] = WIDE, place: Place = "above"
+) -> Axes:
+    """The axes given, or new ones, with what a function draws of the data, and a legend."""
+    ax = new_axes(ax, size)
+    draw(ax, *data)
+    legend(ax, place)
+    return ax
+
+
 def _ticks(axis: Axis, text: Any) -> None:
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(text))
@@ -84,7 +96,7 @@ def thin_ticks(ax: Axes) -> None:
         locator.set_params(nbins=min(5, max(1, int(room / (LETTER * (longest + 3))))))
 
 
-def legend(ax: Axes, place: Literal["above", "inside", "outside"] = "above") -> None:
+def legend(ax: Axes, place: Place = "above") -> None:
     """Above the axes, in them, or above all of a figure with a constrained layout; in one row if there is room, else in two."""
     handles, names = ax.get_legend_handles_labels()
     look: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.6, "columnspacing": 1.2, "borderaxespad": 0.2}

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.metrics import confusion_matrix
 
 from gwi._typing import Array
 from gwi.estimators.table_model import TableModel
@@ -17,7 +18,7 @@ from gwi.evaluation.classification import entropy
 from gwi.evaluation.diagnostics import far_from_training
 from gwi.evaluation.judged import Judged
 from gwi.plots.calibration import draw_reliability, reliability
-from gwi.plots.histograms import draw_confidence, draw_outlier_scores
+from gwi.plots.histograms import draw_confidence
 from gwi.plots.numbers import percent
 from gwi.report.examined import Checked, Examined
 from gwi.report.rendering import Cell, picture, short
@@ -80,36 +81,27 @@ def details(found: Examined) -> dict[str, Any]:
     hit = predicted == y
     groups, _ = reliability(confidence, hit)
     shares = np.bincount(y) / len(y)
-    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
-    np.add.at(confusion, (y, predicted), 1)
+    confusion = confusion_matrix(y, predicted, labels=range(len(classes)))
+    # Rows, rows expected, rows predicted right and rows predicted, of each class.
+    of_classes = (confusion.sum(1), probabilities.sum(0), confusion.diagonal(), confusion.sum(0))
     mistakes = [(short(classes[i]), short(classes[j]), int(confusion[i, j])) for i, j in np.argwhere(confusion) if i != j]
     order = np.argsort(-confusion.sum(1), kind="stable")[: 2 * MOST_CLASSES]
     return {
         "classes": classes.tolist(),
         "confidence": float(confidence.mean()),
-        "confidence_right": float(confidence[hit].mean()) if hit.any() else None,
-        "confidence_wrong": float(confidence[~hit].mean()) if not hit.all() else None,
+        "confidence_right": float(confidence[hit].mean()) if hit.any() else np.nan,
+        "confidence_wrong": float(confidence[~hit].mean()) if not hit.all() else np.nan,
         "num_wrong": int((~hit).sum()),
         "share_sure": float((confidence > 0.9).mean()),
         "commonest": float(shares.max()),
-        "guess_nll": -float((shares[shares > 0] * np.log(shares[shares > 0])).sum()),
+        "guess_nll": float(entropy(shares[None])[0]),
         "groups": groups,
         "confusion": confusion.tolist() if len(classes) <= MOST_CLASSES else None,
         "mistakes": sorted(mistakes, key=lambda mistake: -mistake[2])[:MOST_MISTAKES],
-        "each_class": [
-            {
-                "name": classes[j],
-                "rows": int(confusion[j].sum()),
-                "expected": float(probabilities[:, j].sum()),
-                "right": int(confusion[j, j]),
-                "predicted": int(confusion[:, j].sum()),
-            }
-            for j in order
-        ],
+        "each_class": [(classes[j], *(float(values[j]) for values in of_classes)) for j in order],
         "pictures": {
             "reliability": picture("reliability", lambda ax: draw_reliability(ax, groups)),
             "confidence": picture("confidence", lambda ax: draw_confidence(ax, confidence, hit)),
-            "outliers": picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
         },
     }
 

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.stats import sem
 
+from gwi._progress import Report
 from gwi._typing import Array
 from gwi.estimators.table_model import FEWEST_ROWS
 from gwi.estimators.table_targets import TARGETS, TaskName
@@ -29,7 +31,7 @@ METRICS: dict[TaskName, tuple[str, ...]] = {
 # Where a comparison of two methods makes sense; a narrow interval is no merit by itself.
 JUDGED = ("crps", "nll", "rmse", "coverage_95", "accuracy", "brier", "ece")
 NOMINAL = 0.95
-Report = Callable[[str, float], None]
+LABELS = {"coverage_95": "coverage 95 %", "width_95": "width 95 %", "accuracy": "accuracy", "brier": "Brier", "seconds": "fit s"}
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,12 @@ class Compared:
 
     def error(self, metric: str) -> float:
         """The standard error of the mean over folds."""
-        values = self.scores[metric]
-        return float(values.std(ddof=1) / math.sqrt(len(values)))
+        return float(sem(self.scores[metric]))
+
+    def loss(self, metric: str) -> float:
+        """Lower is better. Of a coverage it is the mean's distance from 95 %: folds that miss it on both sides do not add up."""
+        mean = self.mean(metric)
+        return abs(mean - NOMINAL) if metric == "coverage_95" else -mean if metric == "accuracy" else mean
 
 
 @dataclass(frozen=True)
@@ -83,25 +89,16 @@ class Comparison:
 
     def difference(self, first: Compared, second: Compared, metric: str) -> tuple[float, float]:
         """How much better the first is, and the standard error of that over the same folds."""
-        a, b = (_loss(method.scores[metric], metric) for method in (first, second))
-        if metric == "coverage_95":
-            # The distance of the mean from its nominal value: folds that miss it on both sides do not add up.
-            gap = abs(second.mean(metric) - NOMINAL) - abs(first.mean(metric) - NOMINAL)
-            return gap, float((a - b).std(ddof=1) / math.sqrt(len(a)))
-        return float((b - a).mean()), float((b - a).std(ddof=1) / math.sqrt(len(a)))
+        return second.loss(metric) - first.loss(metric), float(sem(second.scores[metric] - first.scores[metric]))
 
     def best(self, metric: str) -> tuple[str, ...]:
         """The best method, and those that are behind it by no more than one standard error of the difference."""
         finite = [method for method in self.methods if math.isfinite(method.mean(metric))]
         if metric not in JUDGED or not finite:
             return ()
-        leader = min(finite, key=lambda method: _rank(method, metric))
-        names = []
-        for method in finite:
-            behind, error = self.difference(leader, method, metric)
-            if method is leader or behind <= error:
-                names.append(method.name)
-        return tuple(names)
+        leader = min(finite, key=lambda method: method.loss(metric))
+        behind = {method.name: self.difference(leader, method, metric) for method in finite}
+        return tuple(name for name, (gap, error) in behind.items() if gap <= error)
 
     def sentences(self) -> list[str]:
         """Wins and losses of ours against each other method."""
@@ -134,23 +131,7 @@ class Comparison:
 
 def label(metric: str) -> str:
     """A metric for a reader."""
-    names = {
-        "coverage_95": "coverage 95 %",
-        "width_95": "width 95 %",
-        "accuracy": "accuracy",
-        "brier": "Brier",
-        "seconds": "fit s",
-    }
-    return names.get(metric, metric.upper())
-
-
-def _loss(values: Float[Array, " K"], metric: str) -> Float[Array, " K"]:
-    return -values if metric == "accuracy" else values
-
-
-def _rank(method: Compared, metric: str) -> float:
-    mean = method.mean(metric)
-    return abs(mean - NOMINAL) if metric == "coverage_95" else -mean if metric == "accuracy" else mean
+    return LABELS.get(metric, metric.upper())
 
 
 def compare(
@@ -185,8 +166,9 @@ def compare(
         raise UserError(f"{path}, column {target!r}: the target is {y[0]} in every row; there is nothing to learn.")
     fold = _folds(y, task, num_folds, seed)
     methods = PEERS[task](int((fold != 0).sum()), seed, gp_rows, max_time)
-    scores: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
-    notes_of = {name: [method.note] for name, method in methods.items()}
+    # A fold at which a method fails stays NaN.
+    scores = {name: {metric: np.full(num_folds, np.nan) for metric in METRICS[task]} for name in methods}
+    notes_of = {name: method.note for name, method in methods.items()}
     for k in range(num_folds):
         training, test = table[fold != k], table[fold == k]
         encoder = Encoder.fit(training, target, drop)
@@ -197,15 +179,13 @@ def compare(
             try:
                 predicted = method.run(X, y[fold != k], X_test)
                 seconds = time.perf_counter() - start
-                scores[name].append(asdict(SCORED[task](predicted, y[fold == k])) | {"seconds": seconds})
+                found = asdict(SCORED[task](predicted, y[fold == k])) | {"seconds": seconds}
+                for metric, values in scores[name].items():
+                    values[k] = found[metric]
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-                notes_of[name][1:] = [f"failed: {str(error).splitlines()[0][:120]}"]
-                scores[name].append(dict.fromkeys(METRICS[task], math.nan))
-    found = tuple(
-        Compared(name, "; ".join(notes_of[name]), {m: np.array([s[m] for s in scores[name]]) for m in METRICS[task]})
-        for name in methods
-    )
-    return Comparison(task, target, len(y), num_folds, found, tuple(notes))
+                notes_of[name] = f"{method.note}; failed: {str(error).splitlines()[0][:120]}"
+    compared = tuple(Compared(name, notes_of[name], scores[name]) for name in methods)
+    return Comparison(task, target, len(y), num_folds, compared, tuple(notes))
 
 
 def _folds(y: NDArray[Any], task: TaskName, num_folds: int, seed: int) -> NDArray[np.int64]:
@@ -220,7 +200,7 @@ def _folds(y: NDArray[Any], task: TaskName, num_folds: int, seed: int) -> NDArra
 def _score_classes(predicted: tuple[Array, NDArray[Any]], y: NDArray[Any]) -> ClassScores:
     """Of probabilities and the classes they are of; a class that training did not have has none."""
     probabilities, classes = predicted
-    everything = np.unique(np.concatenate([classes, y]))
+    everything = np.union1d(classes, y)
     full = np.zeros((len(y), len(everything)))
     full[:, np.searchsorted(everything, classes)] = probabilities
     return score_classes(full, np.searchsorted(everything, y).astype(np.int64))

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
 
-from gwi._typing import Array
+from gwi._progress import Report
 from gwi.estimators.table_model import TableModel
+from gwi.estimators.table_targets import TaskName
+from gwi.report import classification, regression
 from gwi.report.examined import Examined
-from gwi.report.tasks import TASKS
 from gwi.streaming.batches import Sample
 from gwi.tables.source import Source, Table, read_parts
 
 # Rows, and cells, that a report looks at; of more a sample.
 MOST_ROWS, MOST_CELLS = 100_000, 20_000_000
+# What differs between tasks: `check` and `details` of the predictions, `cells` of a row, and `CELLS`, their names and which are
+# numbers. The template is called like the task.
+TASKS: dict[TaskName, ModuleType] = {"regression": regression, "classification": classification}
 
 
-def sampled(source: Source, most: int, chunk_size: int, report: Callable[[str, float], None]) -> tuple[Table, int]:
+def sampled(source: Source, most: int, chunk_size: int, report: Report) -> tuple[Table, int]:
     """At most so many rows of a file, each with equal chance and in order, read once; and how many the file has."""
     sample: Sample[Table] = Sample(most, 0)
     for table, share in read_parts(source, chunk_size):
@@ -30,9 +32,7 @@ def sampled(source: Source, most: int, chunk_size: int, report: Callable[[str, f
     return sample.in_order(), sample.num_seen
 
 
-def examine(
-    tool: TableModel, source: Source, chunk_size: int, report: Callable[[str, float], None], most: int = MOST_ROWS
-) -> Examined:
+def examine(tool: TableModel, source: Source, chunk_size: int, report: Report, most: int = MOST_ROWS) -> Examined:
     """Predict the rows of a file, or of a sample of them, and look for faults.
 
     Raises:
@@ -69,8 +69,10 @@ class Heard:
 
 def heard_columns(tool: TableModel) -> tuple[Heard, ...]:
     """The columns by how much the kernel listens to them; none where it has one length-scale for all."""
-    scale = lengthscales(tool.estimator.posterior_.kernel.prior_kernel)
-    if scale is None or len(scale) != len(tool.encoder.features) or len(scale) == 1:
+    kernel = tool.estimator.posterior_.kernel.prior_kernel
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    scale = parts[0].lengthscale.detach().cpu().double().flatten().numpy() if len(parts) == 1 else np.empty(0)
+    if len(scale) != len(tool.encoder.features) or len(scale) == 1:
         return ()
     x_scale = tool.estimator.model_.embedding.scales.x_scale
     weight = scale**-2.0
@@ -81,10 +83,3 @@ def heard_columns(tool: TableModel) -> tuple[Heard, ...]:
         unit = float(scale[own][0] * x_scale[own][0]) if len(column.kept) == 1 and column.kind == "number" else float("nan")
         result.append(Heard(column.name, float(weight[own].sum() / weight.sum()), float(scale[own].min()), unit))
     return tuple(sorted(result, key=lambda heard: -heard.share))
-
-
-@torch.no_grad()
-def lengthscales(kernel: Kernel) -> Float[Array, " D"] | None:
-    """Of the only part of the kernel that has some."""
-    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
-    return parts[0].lengthscale.detach().cpu().double().flatten().numpy() if len(parts) == 1 else None

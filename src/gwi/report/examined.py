@@ -67,8 +67,3 @@ class Examined:
     num_rows: int
     num_without_target: int
     checked: Checked
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What is wrong, the worst first."""
-        return self.checked.findings

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from gwi.estimators.table_model import TableModel
-from gwi.report.examination import heard_columns
+from gwi.plots.histograms import draw_outlier_scores
+from gwi.report.examination import TASKS, heard_columns
 from gwi.report.examined import Examined
-from gwi.report.rendering import Cell, render, short
-from gwi.report.tasks import TASKS
+from gwi.report.rendering import Cell, picture, render, short
 
 MOST_SHOWN_COLUMNS = 6
 # A number with a point, and as long as one is shown with all its digits.
@@ -30,11 +30,10 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
         num_rows=len(found.table),
         tool=tool,
         summary=tool.estimator.summary_,
-        members=[(member.name, member.weights[0], member.score) for member in tool.estimator.summary_.members],
-        disagreement_weight=tool.estimator.summary_.disagreement_weight[0],
         kernel=_kernel(tool),
         model_name=model_name,
         data_name=data_name,
+        outliers=picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
         outlier_scores=[round(float(np.quantile(found.ood, share)), 3) for share in (0.5, 0.95)],
         records=_rows_to_look_at(found),
         heard=heard_columns(tool),

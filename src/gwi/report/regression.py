@@ -16,7 +16,7 @@ from gwi.evaluation.judged import Judged
 from gwi.evaluation.regression import Law
 from gwi.plots.calibration import Promises, coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
 from gwi.plots.errors import draw_actual_vs_predicted, draw_errors, errors, outside_interval
-from gwi.plots.histograms import draw_outlier_scores, draw_pit, pit
+from gwi.plots.histograms import draw_pit, pit
 from gwi.plots.numbers import shown
 from gwi.plots.style import chance
 from gwi.report.examined import Checked, Examined
@@ -81,7 +81,6 @@ def details(found: Examined) -> dict[str, Any]:
             "errors": picture("errors", lambda ax: draw_errors(ax, law, y, medians, std)),
             "by_prediction": picture("by-prediction", lambda ax: draw_coverage_by_prediction(ax, by_prediction, middle)),
             "predicted": picture("predicted", lambda ax: draw_actual_vs_predicted(ax, law, y)),
-            "outliers": picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
         },
     }
 
