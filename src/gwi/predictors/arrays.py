@@ -15,7 +15,7 @@ Wanted = Mapping[str, tuple[DTypeLike, int]]
 
 
 def checked(arrays: Arrays, wanted: Wanted) -> dict[str, Array]:
-    """The arrays without subclasses, once they are those wanted, each with its dtype and number of axes.
+    """The arrays without subclasses, once they are those wanted, each finite with its dtype and number of axes.
 
     Raises:
         ValueError: when they are others.
@@ -27,6 +27,7 @@ def checked(arrays: Arrays, wanted: Wanted) -> dict[str, Array]:
         array = arrays[name]
         fits = array.dtype == np.dtype(dtype) and array.ndim == num_axes
         require(fits, f"{name} as {np.dtype(dtype)} with {num_axes} axes", f"{array.dtype} with shape {array.shape}")
+        require(np.isfinite(array).all(), f"a finite {name}", "another")
     return arrays
 
 
@@ -38,9 +39,8 @@ def require(holds: Any, wanted: str, came: object) -> None:
         )
 
 
-def require_columns(X: Any, num_features: int) -> None:
-    """Raise a ValueError unless the rows of X have so many columns."""
-    if np.ndim(X) != 2 or np.shape(X)[1] != num_features:
-        raise ValueError(
-            f"Rows must have the {num_features} columns that the model was fitted on; got shape {np.shape(X)}: pass them all."
-        )
+def wrong_columns(X: Any, num_features: int) -> ValueError:
+    """What to raise when the rows of X have not so many columns."""
+    return ValueError(
+        f"Rows must have the {num_features} columns that the model was fitted on; got shape {np.shape(X)}: pass them all."
+    )

@@ -11,7 +11,7 @@ from sklearn import linear_model
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gwi.predictors.arrays import Array, Arrays, checked, require, require_columns
+from gwi.predictors.arrays import Array, Arrays, checked, require, wrong_columns
 from gwi.predictors.trees import Trees, plain_trees
 
 _REGRESSORS = (
@@ -56,7 +56,7 @@ class LinearModel:
             ValueError: when X has not the columns of the rows in fitting.
         """
         if np.shape(X)[1:] != (self.num_features,):
-            require_columns(X, self.num_features)
+            raise wrong_columns(X, self.num_features)
         return X @ self.weights.T + self.intercept
 
     def arrays(self) -> dict[str, Array]:
@@ -65,8 +65,7 @@ class LinearModel:
         Raises:
             ValueError: when it would not take them, as with weights that are not finite.
         """
-        copy = LinearModel.from_arrays({"weights": self.weights, "intercept": self.intercept})
-        return {"weights": copy.weights, "intercept": copy.intercept}
+        return dict(vars(LinearModel.from_arrays(vars(self))))
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> LinearModel:
@@ -76,11 +75,10 @@ class LinearModel:
             ValueError: when they describe none.
         """
         arrays = checked(arrays, {"weights": (np.float64, 2), "intercept": (np.float64, 1)})
-        weights, intercept = (np.array(arrays[name], order="C") for name in ("weights", "intercept"))
-        require(weights.size > 0 and len(weights) == len(intercept), "weights (J, D) and J of intercept", f"{weights.shape}")
-        for name, array in (("weights", weights), ("intercept", intercept)):
-            require(np.isfinite(array).all(), f"a finite {name}", "another")
-        return LinearModel(weights, intercept)
+        model = LinearModel(**{name: np.array(array, order="C") for name, array in arrays.items()})
+        fits = model.weights.size > 0 and len(model.weights) == len(model.intercept)
+        require(fits, "weights (J, D) and J of intercept", f"{model.weights.shape}")
+        return model
 
 
 Predictor = Trees | LinearModel

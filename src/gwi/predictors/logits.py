@@ -163,8 +163,8 @@ class PlainClassifier:
         Raises:
             ValueError: when they describe none.
         """
-        own = checked({name: array for name, array in arrays.items() if name in _WANTED}, _WANTED)
-        column, link, floor = own["column"], own["link"], own["floor"]
+        own = {name: array for name, array in arrays.items() if name in _WANTED}
+        column, link, floor = checked(own, _WANTED).values()
         require(0 <= link < len(LINKS), f"a link below {len(LINKS)}", link)
         require(0 < floor < 1, "a floor between 0 and 1", floor)
         others = {name.partition(".")[::2]: array for name, array in arrays.items() if name not in _WANTED}

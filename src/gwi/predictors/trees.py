@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -41,7 +40,7 @@ from sklearn.tree._tree import NODE_DTYPE, TREE_LEAF, TREE_UNDEFINED, Tree
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.validation import check_is_fitted
 
-from gwi.predictors.arrays import Array, Arrays, Wanted, checked, require, require_columns
+from gwi.predictors.arrays import Array, Arrays, Wanted, checked, require, wrong_columns
 
 Kind = Literal["histogram-boosting", "gradient-boosting", "forest"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -82,21 +81,24 @@ _WANTED: Wanted = {
 
 
 class _Nodes(NamedTuple):
-    """A node of scikit-learn: its dtype, its name of each array of splits, and the fields that we set otherwise or leave zero."""
+    """A node of scikit-learn: dtype, names of the arrays of splits, marks of a leaf, and fields set otherwise or left zero."""
 
     dtype: Any
     fields: Mapping[str, str]
+    leaf: Mapping[str, int]
     others: set[str]
 
 
 _HISTOGRAM_NODES = _Nodes(
     PREDICTOR_RECORD_DTYPE,
     dict(zip(_SPLITS, ("left", "right", "feature_idx", "num_threshold", "missing_go_to_left"), strict=True)),
-    {"value", "is_leaf", "count", "gain", "depth", "bin_threshold", "is_categorical", "bitset_idx"},
+    {"is_leaf": 1},
+    {"value", "count", "gain", "depth", "bin_threshold", "is_categorical", "bitset_idx"},
 )
 _TREE_NODES = _Nodes(
     NODE_DTYPE,
     dict(zip(_SPLITS, ("left_child", "right_child", "feature", "threshold", "missing_go_to_left"), strict=True)),
+    {"left_child": TREE_LEAF, "right_child": TREE_LEAF, "feature": TREE_UNDEFINED, "threshold": TREE_UNDEFINED},
     {"impurity", "n_node_samples", "weighted_n_node_samples"},
 )
 
@@ -131,7 +133,7 @@ class Trees:
             ValueError: when X has not the columns of the rows in fitting, or is infinite where trees compare float32 values.
         """
         if np.shape(X)[1:] != (self.num_features,):
-            require_columns(X, self.num_features)
+            raise wrong_columns(X, self.num_features)
         if self.kind == "histogram-boosting":
             return self._predict_histogram_boosting(np.ascontiguousarray(X, np.float64))
         with np.errstate(over="ignore"):
@@ -156,9 +158,8 @@ class Trees:
         # In memory by columns, as scikit-learn has them, for the order of later sums depends on it.
         total = np.zeros((len(rows), self.num_outputs), order="F")
         total += self.baseline
-        num_outputs = self.num_outputs
         for i, tree in enumerate(self.trees):
-            total[:, i % num_outputs] += tree.predict(rows, no_bitsets, no_map, num_threads)
+            total[:, i % self.num_outputs] += tree.predict(rows, no_bitsets, no_map, num_threads)
         return total
 
     def arrays(self) -> dict[str, Array]:
@@ -192,10 +193,8 @@ class Trees:
             )
         arrays = _checked_trees(arrays)
         kind, num_features = KINDS[int(arrays["kind"])], int(arrays["num_features"])
-        if kind == "histogram-boosting":
-            trees = tuple(_histogram_tree(part) for part in _each_tree(arrays))
-        else:
-            trees = tuple(_native_tree(part, num_features) for part in _each_tree(arrays))
+        form = _HISTOGRAM_NODES if kind == "histogram-boosting" else _TREE_NODES
+        trees = tuple(_native_tree(part, form, num_features) for part in _each_tree(arrays))
         return Trees(kind, num_features, arrays["baseline"].copy(), float(arrays["learning_rate"]), trees)
 
 
@@ -240,8 +239,8 @@ def plain_trees(estimator: Any) -> Trees | None:
 
 def _unknown_fields() -> set[str]:
     """The node fields in which the installed scikit-learn differs from what we know how to fill."""
-    formats = (_HISTOGRAM_NODES, _TREE_NODES)
-    return set().union(*(set(dtype.names) ^ {*fields.values(), *others} for dtype, fields, others in formats))
+    forms = (_HISTOGRAM_NODES, _TREE_NODES)
+    return set().union(*(set(form.dtype.names) ^ {*form.fields.values(), *form.leaf, *form.others} for form in forms))
 
 
 def _tree_arrays(tree: Any) -> dict[str, Array]:
@@ -259,48 +258,34 @@ def _tree_arrays(tree: Any) -> dict[str, Array]:
 
 def _each_tree(arrays: Arrays) -> Iterator[dict[str, Array]]:
     """Its own part of each array, for every tree."""
-    splits = leaves = 0
-    for first, last in pairwise(arrays["offsets"].tolist()):
-        is_leaf = arrays["is_leaf"][first:last]
-        more_leaves = int(np.count_nonzero(is_leaf))
-        more_splits = last - first - more_leaves
-        part = {name: arrays[name][splits : splits + more_splits] for name in _SPLITS}
-        yield {"is_leaf": is_leaf, **part, "value": arrays["value"][leaves : leaves + more_leaves]}
-        splits, leaves = splits + more_splits, leaves + more_leaves
+    nodes = arrays["offsets"][1:-1]
+    leaves = np.cumsum(arrays["is_leaf"], dtype=np.int64)[nodes - 1]
+    ends = {"is_leaf": nodes, **dict.fromkeys(_SPLITS, nodes - leaves), "value": leaves}
+    for parts in zip(*(np.split(arrays[name], places) for name, places in ends.items()), strict=True):
+        yield dict(zip(ends, parts, strict=True))
 
 
-def _filled_nodes(part: Arrays, form: _Nodes) -> tuple[Array, Array]:
-    """One tree's nodes with their splits set, and which of them are leaves."""
+def _native_tree(part: Arrays, form: _Nodes, num_features: int) -> TreePredictor | Tree:
+    """A tree of scikit-learn from the arrays of one."""
     leaf = part["is_leaf"] != 0
     nodes = np.zeros(len(leaf), form.dtype)
     for name, native in form.fields.items():
         nodes[native][~leaf] = part[name]
     threshold = nodes[form.fields["threshold"]]
     threshold[threshold == _INFINITE] = np.inf
-    return nodes, leaf
-
-
-def _histogram_tree(part: Arrays) -> TreePredictor:
-    nodes, leaf = _filled_nodes(part, _HISTOGRAM_NODES)
-    nodes["is_leaf"] = leaf
-    nodes["value"][leaf] = part["value"][:, 0]
-    no_bitsets = np.zeros((0, 8), np.uint32)
-    return TreePredictor(nodes, no_bitsets, no_bitsets)
-
-
-def _native_tree(part: Arrays, num_features: int) -> Tree:
-    nodes, leaf = _filled_nodes(part, _TREE_NODES)
-    for name in ("left_child", "right_child"):
-        nodes[name][leaf] = TREE_LEAF
-    for name in ("feature", "threshold"):
-        nodes[name][leaf] = TREE_UNDEFINED
+    for native, mark in form.leaf.items():
+        nodes[native][leaf] = mark
+    if form is _HISTOGRAM_NODES:
+        nodes["value"][leaf] = part["value"][:, 0]
+        no_bitsets = np.zeros((0, 8), np.uint32)
+        return TreePredictor(nodes, no_bitsets, no_bitsets)
     num_outputs = part["value"].shape[1]
     values = np.zeros((len(nodes), num_outputs, 1))
     values[leaf, :, 0] = part["value"]
-    native = Tree(num_features, np.ones(num_outputs, np.intp), num_outputs)
+    tree = Tree(num_features, np.ones(num_outputs, np.intp), num_outputs)
     # Predicting does not read max_depth; the number of splits bounds it, so nothing sized by it is too small.
-    native.__setstate__({"max_depth": len(part["left"]), "node_count": len(nodes), "nodes": nodes, "values": values})
-    return native
+    tree.__setstate__({"max_depth": len(part["left"]), "node_count": len(nodes), "nodes": nodes, "values": values})
+    return tree
 
 
 def _checked_trees(arrays: Arrays) -> dict[str, Array]:
@@ -328,8 +313,6 @@ def _checked_trees(arrays: Arrays) -> dict[str, Array]:
     whole = is_forest or num_trees % num_outputs == 0
     require(whole, f"as many trees for each of {num_outputs} outputs", f"{num_trees} trees")
     require((arrays["feature"] < num_features).all(), f"every feature below num_features, {num_features}", "a higher one")
-    for name in ("threshold", "value", "baseline", "learning_rate"):
-        require(np.isfinite(arrays[name]).all(), f"a finite {name}", "another")
     for part in _each_tree(arrays):
         num_nodes, parents = len(part["is_leaf"]), np.flatnonzero(part["is_leaf"] == 0)
         for name in ("left", "right"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,8 +29,7 @@ def to_bytes(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> byte
     text = json.dumps(document, allow_nan=False, ensure_ascii=True, sort_keys=True)
     metadata = {"format": FORMAT, "version": str(VERSION), "document": text, "sha256": _BLANK}
     data = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
-    start = _digest_start(data, _BLANK)
-    return data[:start] + hashlib.sha256(data).hexdigest().encode() + data[start + 64 :]
+    return _with_digest(data, _BLANK, hashlib.sha256(data).hexdigest())
 
 
 def from_bytes(data: bytes, name: str = "The file") -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -41,7 +39,7 @@ def from_bytes(data: bytes, name: str = "The file") -> tuple[dict[str, Any], dic
         ModelFileError: when it is no model file, of a later version, truncated or altered.
     """
     metadata = _metadata(data)
-    if metadata is None or metadata.get("format") != FORMAT:
+    if metadata.get("format") != FORMAT:
         raise ModelFileError(f"{name} is not a gwi model file, or its beginning is damaged; save the model again.")
     version = metadata.get("version", "")
     if not version.isdecimal() or int(version) > VERSION:
@@ -49,42 +47,30 @@ def from_bytes(data: bytes, name: str = "The file") -> tuple[dict[str, Any], dic
             f"{name} has the file format {version[:20]}; this version of gwi reads up to {VERSION}: upgrade gwi to open it."
         )
     digest = metadata.get("sha256", "")
-    start = _digest_start(data, digest) if len(digest) == 64 and digest.isascii() else -1
-    blank = data[:start] + _BLANK.encode() + data[start + 64 :]
-    if start < 0 or hashlib.sha256(blank).hexdigest() != digest:
+    if not digest.isascii() or hashlib.sha256(_with_digest(data, digest, _BLANK)).hexdigest() != digest:
         raise ModelFileError(f"{name} was altered or cut off after it was saved (its checksum does not match); save it again.")
     try:
         document = json.loads(metadata["document"])
         tensors = load_tensors(data)
     except (SafetensorError, ValueError, KeyError, RecursionError, TypeError, RuntimeError) as error:
         raise ModelFileError(f"{name} has the right checksum but no readable content ({type(error).__name__}).") from error
-    if not isinstance(document, dict) or not all(_is_sound(value) for value in tensors.values()):
+    if not isinstance(document, dict) or not all(torch.isfinite(value).all() for value in tensors.values()):
         raise ModelFileError(f"{name} has the right checksum but holds values that no model has, such as NaN.")
     return document, tensors
 
 
-def _metadata(data: bytes) -> dict[str, str] | None:
-    """The string-to-string part of a safetensors header; None when there is none."""
-    if len(data) < 8:
-        return None
-    (size,) = struct.unpack("<Q", data[:8])
-    if size > len(data) - 8:
-        return None
+def _metadata(data: bytes) -> dict[str, str]:
+    """The string-to-string part of a safetensors header; empty when there is none."""
     try:
-        header = json.loads(data[8 : 8 + size])
-        metadata = header["__metadata__"]
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size])["__metadata__"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        return None
-    return metadata
+        return {}
+    is_text = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    return metadata if is_text else {}
 
 
-def _digest_start(data: bytes, digest: str) -> int:
-    """Where the digest's 64 characters are, −1 when they are not in the header."""
-    place = data.find(f'"sha256":"{digest}"'.encode())
-    return -1 if place < 0 else place + len('"sha256":"')
-
-
-def _is_sound(value: Tensor) -> bool:
-    return not value.is_floating_point() or bool(torch.isfinite(value).all())
+def _with_digest(data: bytes, old: str, new: str) -> bytes:
+    """A file's content with another digest in its header."""
+    # The document's own quotes are escaped, so it cannot hold this text.
+    return data.replace(f'"sha256":"{old}"'.encode(), f'"sha256":"{new}"'.encode(), 1)

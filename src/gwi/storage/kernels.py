@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import gpytorch.constraints
@@ -19,30 +20,26 @@ from gwi.exceptions import UnsavableError
 
 Node = dict[str, Any]
 
-# Tags in a file, never names of classes: a class may be renamed, a file may not. Kernels with the arguments that are not
-# parameters, and those that are made of others.
-_KERNELS: dict[str, tuple[type[Kernel], tuple[str, ...]]] = {
-    "rbf": (gpytorch.kernels.RBFKernel, ()),
-    "matern": (gpytorch.kernels.MaternKernel, ("nu",)),
-    "rational-quadratic": (gpytorch.kernels.RQKernel, ()),
-    "periodic": (gpytorch.kernels.PeriodicKernel, ()),
-    "cosine": (gpytorch.kernels.CosineKernel, ()),
-    "linear": (gpytorch.kernels.LinearKernel, ()),
-    "polynomial": (gpytorch.kernels.PolynomialKernel, ("power",)),
-    "piecewise-polynomial": (gpytorch.kernels.PiecewisePolynomialKernel, ("q",)),
-    "constant": (gpytorch.kernels.ConstantKernel, ()),
+# Tags in a file, never names of classes: a class may be renamed, a file may not. Kernels, their arguments that are not
+# parameters, and kernels that are made of others.
+_KERNELS: dict[str, type[Kernel]] = {
+    "rbf": gpytorch.kernels.RBFKernel,
+    "matern": gpytorch.kernels.MaternKernel,
+    "rational-quadratic": gpytorch.kernels.RQKernel,
+    "periodic": gpytorch.kernels.PeriodicKernel,
+    "cosine": gpytorch.kernels.CosineKernel,
+    "linear": gpytorch.kernels.LinearKernel,
+    "polynomial": gpytorch.kernels.PolynomialKernel,
+    "piecewise-polynomial": gpytorch.kernels.PiecewisePolynomialKernel,
+    "constant": gpytorch.kernels.ConstantKernel,
 }
+_ARGUMENTS = {"matern": ("nu",), "polynomial": ("power",), "piecewise-polynomial": ("q",)}
 _COMPOSED: dict[str, type[Kernel]] = {"sum": gpytorch.kernels.AdditiveKernel, "product": gpytorch.kernels.ProductKernel}
 _CONSTRAINTS: dict[str, tuple[type[Any], tuple[float, ...]]] = {
     "positive": (gpytorch.constraints.Positive, ()),
     "greater-than": (gpytorch.constraints.GreaterThan, (0.0,)),
     "less-than": (gpytorch.constraints.LessThan, (0.0,)),
     "interval": (gpytorch.constraints.Interval, (0.0, 1.0)),
-}
-_TAGS: dict[str, type[Kernel]] = {
-    **{tag: kind for tag, (kind, _) in _KERNELS.items()},
-    **_COMPOSED,
-    "scale": gpytorch.kernels.ScaleKernel,
 }
 _TRANSFORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "softplus": (nn.functional.softplus, inv_softplus),
@@ -54,6 +51,12 @@ _TRANSFORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
 def tag_of(value: Any, tags: Mapping[str, type]) -> str | None:
     """The tag of exactly this type; None when it has none."""
     return next((tag for tag, kind in tags.items() if type(value) is kind), None)
+
+
+def refuse_if(wrong: Any, reason: str) -> None:
+    """Raise a ValueError with the reason when something that a file says is wrong."""
+    if wrong:
+        raise ValueError(reason)
 
 
 class Writer:
@@ -76,28 +79,26 @@ class Writer:
 
     def kernel(self, kernel: Kernel) -> int:
         """The place of a kernel in the list of kernels, so that parts that share one share it again."""
-        for i, known in enumerate(self.kernels):
-            if known is kernel:
-                return i
-        self.kernels.append(kernel)
-        return len(self.kernels) - 1
+        if kernel not in self.kernels:
+            self.kernels.append(kernel)
+        return self.kernels.index(kernel)
 
 
+@dataclass
 class Reader:
     """Hands out tensors of the kind that is wanted."""
 
-    def __init__(self, tensors: dict[str, Tensor], modules: Sequence[nn.Module], device: torch.device | str):
-        self.tensors = tensors
-        self.modules = list(modules)
-        self.device = device
-        self.kernels: list[Kernel] = []
-        self.scales: Scales
+    tensors: dict[str, Tensor]
+    modules: list[nn.Module]
+    device: torch.device | str
+    kernels: list[Kernel] = field(default_factory=list)
+    scales: Scales = field(init=False)
 
     def get(self, name: Any, num_axes: int, dtype: torch.dtype | None = torch.float64) -> Tensor:
         """The tensor of that name; ValueError when it is of another kind."""
         tensor = self.tensors[name]
-        if tensor.ndim != num_axes or (dtype is not None and tensor.dtype != dtype):
-            raise ValueError(f"{name} has {tensor.ndim} axes and dtype {tensor.dtype}")
+        wrong = tensor.ndim != num_axes or (dtype is not None and tensor.dtype != dtype)
+        refuse_if(wrong, f"{name} has {tensor.ndim} axes and dtype {tensor.dtype}")
         return tensor.to(self.device)
 
 
@@ -107,71 +108,62 @@ def encode_kernel(kernel: Kernel, w: Writer, name: str) -> Node:
     Raises:
         UnsavableError: for a type that is not on the list.
     """
-    tag = tag_of(kernel, _TAGS)
+    tag = tag_of(kernel, _KERNELS | _COMPOSED | {"scale": gpytorch.kernels.ScaleKernel})
     if kernel.batch_shape.numel() != 1 or tag is None:
-        known = ", ".join(kind.__name__ for kind, _ in _KERNELS.values())
+        known = ", ".join(kind.__name__ for kind in _KERNELS.values())
         raise UnsavableError(
             f"A kernel of type {type(kernel).__name__} cannot be stored; {known}, their sums, products and scalings can."
         )
-    node: Node = {
-        "type": tag,
-        "active_dims": None if kernel.active_dims is None else kernel.active_dims.tolist(),
-        "parameters": {},
+    parameters = {
+        raw: {"value": w.put(f"{name}.{raw}", value), "constraint": _encode_constraint(kernel, raw)}
+        for raw, value in kernel.named_parameters(recurse=False)
     }
-    for raw, value in kernel.named_parameters(recurse=False):
-        node["parameters"][raw] = {
-            "value": w.put(f"{name}.{raw}", value),
-            "constraint": _encode_constraint(kernel.constraint_for_parameter_name(raw)),
-        }
+    active = None if kernel.active_dims is None else kernel.active_dims.tolist()
+    node: Node = {"type": tag, "active_dims": active, "parameters": parameters}
     if tag in _COMPOSED:
-        parts = [encode_kernel(part, w, f"{name}.{i}") for i, part in enumerate(kernel.kernels)]
-        return node | {"kernels": parts}
+        return node | {"kernels": [encode_kernel(part, w, f"{name}.{i}") for i, part in enumerate(kernel.kernels)]}
     if tag == "scale":
         return node | {"base_kernel": encode_kernel(kernel.base_kernel, w, name)}
-    return node | {"ard_num_dims": kernel.ard_num_dims, "arguments": {key: getattr(kernel, key) for key in _KERNELS[tag][1]}}
+    arguments = {key: getattr(kernel, key) for key in _ARGUMENTS.get(tag, ())}
+    return node | {"ard_num_dims": kernel.ard_num_dims, "arguments": arguments}
 
 
 def decode_kernel(node: Node, r: Reader, num_features: int, depth: int = 0) -> Kernel:
     """The kernel that was encoded; ValueError when it describes none."""
     tag, active = node["type"], node["active_dims"]
-    if depth > 20:
-        raise ValueError("kernels are nested too deeply")
+    refuse_if(depth > 20, "kernels are nested too deeply")
     if tag in _COMPOSED:
         parts = [decode_kernel(part, r, num_features, depth + 1) for part in node["kernels"]]
         return _COMPOSED[tag](*parts).double()
-    if active is not None and not (active and all(type(i) is int and 0 <= i < num_features for i in active)):
-        raise ValueError("active dimensions are not columns")
+    columns = active is None or (active and all(type(i) is int and 0 <= i < num_features for i in active))
+    refuse_if(not columns, "active dimensions are not columns")
     common: dict[str, Any] = {"active_dims": None if active is None else tuple(active)}
     if tag == "scale":
         kernel = gpytorch.kernels.ScaleKernel(decode_kernel(node["base_kernel"], r, num_features, depth + 1), **common)
-    elif tag in _KERNELS:
-        kind, names = _KERNELS[tag]
-        ard, arguments = node["ard_num_dims"], {key: node["arguments"][key] for key in names}
-        if ard is not None:
-            if type(ard) is not int or not 1 <= ard <= num_features:
-                raise ValueError("a kernel has more length-scales than there are columns")
-            common["ard_num_dims"] = ard
-        if any(type(value) not in (int, float) or not 0 <= value <= 20 for value in arguments.values()):
-            raise ValueError("a kernel has arguments out of range")
-        kernel = kind(**arguments, **common)
     else:
-        raise ValueError("a kernel is of an unknown type")
+        refuse_if(tag not in _KERNELS, "a kernel is of an unknown type")
+        ard, arguments = node["ard_num_dims"], {key: node["arguments"][key] for key in _ARGUMENTS.get(tag, ())}
+        ard_fits = ard is None or (type(ard) is int and 1 <= ard <= num_features)
+        refuse_if(not ard_fits, "a kernel has more length-scales than there are columns")
+        if ard is not None:
+            common["ard_num_dims"] = ard
+        in_range = all(type(value) in (int, float) and 0 <= value <= 20 for value in arguments.values())
+        refuse_if(not in_range, "a kernel has arguments out of range")
+        kernel = _KERNELS[tag](**arguments, **common)
     kernel = kernel.double()
     wanted = dict(kernel.named_parameters(recurse=False))
-    if set(wanted) != set(node["parameters"]):
-        raise ValueError("a kernel has other parameters than its type")
+    refuse_if(set(wanted) != set(node["parameters"]), "a kernel has other parameters than its type")
     for raw, described in node["parameters"].items():
         value = r.get(described["value"], wanted[raw].ndim)
-        if value.shape != wanted[raw].shape:
-            raise ValueError("a kernel's parameter has another shape than its type")
-        constraint = _decode_constraint(described["constraint"])
-        if constraint is not None:
-            kernel.register_constraint(raw, constraint.double())
+        refuse_if(value.shape != wanted[raw].shape, "a kernel's parameter has another shape than its type")
+        if described["constraint"] is not None:
+            kernel.register_constraint(raw, _decode_constraint(described["constraint"]))
         wanted[raw].data = value.clone()
     return kernel
 
 
-def _encode_constraint(constraint: Any) -> Node | None:
+def _encode_constraint(kernel: Kernel, parameter: str) -> Node | None:
+    constraint = kernel.constraint_for_parameter_name(parameter)
     if constraint is None:
         return None
     used = constraint._transform
@@ -186,11 +178,8 @@ def _encode_constraint(constraint: Any) -> Node | None:
     return {"type": tag, "transform": names[0]} | {side: bound if np.isfinite(bound) else None for side, bound in bounds.items()}
 
 
-def _decode_constraint(node: Node | None) -> Any:
-    if node is None:
-        return None
-    if node["type"] not in _CONSTRAINTS:
-        raise ValueError("a constraint is of an unknown type")
+def _decode_constraint(node: Node) -> Any:
+    refuse_if(node["type"] not in _CONSTRAINTS, "a constraint is of an unknown type")
     transform, inverse = _TRANSFORMS[node["transform"]]
     kind, bounds = _CONSTRAINTS[node["type"]]
     constraint = kind(*bounds, transform=transform, inv_transform=inverse)

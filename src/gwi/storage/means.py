@@ -9,27 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from gwi.core.means import (
-    ConstantMean,
-    ConvexMean,
-    FirstColumns,
-    FixedMean,
-    JoinedMean,
-    KernelMean,
-    ModuleMean,
-    OriginalRowsMean,
-    RescaledMean,
-    SumMean,
-)
+from gwi.core import means
 from gwi.core.networks import EnsembleMLP
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.predictors.linear import TAGS, Predictor, plain_predictor
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier
-from gwi.storage.kernels import Node, Reader, Writer, tag_of
+from gwi.storage.kernels import Node, Reader, Writer, refuse_if, tag_of
 
 # Tags in a file, never names of classes.
-_COMPOSED: dict[str, type[nn.Module]] = {"sum": SumMean, "weighted": ConvexMean, "per-target": JoinedMean}
+_COMPOSED: dict[str, type[nn.Module]] = {"sum": means.SumMean, "weighted": means.ConvexMean, "per-target": means.JoinedMean}
+_OF_ROWS: dict[str, type[nn.Module]] = {"original-rows": means.OriginalRowsMean, "rescaled": means.RescaledMean}
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
     "relu": nn.ReLU,
@@ -46,71 +36,60 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
     Raises:
         UnsavableError: naming a part that cannot be stored, and what works instead.
     """
-    tag = tag_of(mean, _COMPOSED)
-    if tag is not None:
-        parts: Node = {"means": [encode_mean(part, w, f"{name}.{i}") for i, part in enumerate(mean.means)]}
-        weights = {"weights": w.put(f"{name}.weights", mean.weights)} if isinstance(mean, ConvexMean) else {}
-        return {"type": tag} | parts | weights
-    if isinstance(mean, OriginalRowsMean | RescaledMean):
-        shape = {"shape": list(mean.shape)} if mean.shape is not None else {}
-        tag = "original-rows" if isinstance(mean, OriginalRowsMean) else "rescaled"
-        return {"type": tag, "mean": encode_mean(mean.mean, w, name)} | shape
-    if isinstance(mean, ConstantMean):
+    if tag := tag_of(mean, _COMPOSED):
+        node: Node = {"type": tag, "means": [encode_mean(part, w, f"{name}.{i}") for i, part in enumerate(mean.means)]}
+        return node | ({"weights": w.put(f"{name}.weights", mean.weights)} if tag == "weighted" else {})
+    if tag := tag_of(mean, _OF_ROWS):
+        node = {"type": tag, "mean": encode_mean(mean.mean, w, name)}
+        return node | ({} if mean.shape is None else {"shape": list(mean.shape)})
+    if isinstance(mean, means.ConstantMean):
         return {"type": "constant", "values": w.put(f"{name}.values", mean.values)}
-    if isinstance(mean, FirstColumns):
+    if isinstance(mean, means.FirstColumns):
         return {"type": "first-columns"}
-    if isinstance(mean, KernelMean) and mean.prior_mean is None:
-        return {
-            "type": "kernel",
-            "kernel": w.kernel(mean.prior_kernel),
-            "inducing_points": w.put(f"{name}.inducing_points", mean.inducing_points),
-            "whitened_coefficients": w.put(f"{name}.whitened_coefficients", mean.whitened_coefficients),
-            "jitter": float(mean.jitter),
-        }
-    if isinstance(mean, ModuleMean) and mean.prior_mean is None:
+    if isinstance(mean, means.KernelMean) and mean.prior_mean is None:
+        tensors = {key: w.put(f"{name}.{key}", getattr(mean, key)) for key in ("inducing_points", "whitened_coefficients")}
+        return {"type": "kernel", "kernel": w.kernel(mean.prior_kernel), "jitter": float(mean.jitter)} | tensors
+    if isinstance(mean, means.ModuleMean) and mean.prior_mean is None:
         return {"type": "network", "module": encode_module(mean.module, w, name)}
-    if isinstance(mean, FixedMean):
+    if isinstance(mean, means.FixedMean):
         return {"type": "predictor", "predictor": _encode_predictor(mean.predictor, w, name)}
     raise UnsavableError(f"A mean of type {type(mean).__name__} cannot be stored; those of the estimators can.")
 
 
 def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
     """The mean that was encoded; ValueError when it describes none."""
-    if depth > 20:
-        raise ValueError("means are nested too deeply")
-    kind = node["type"]
-    if kind == "per-target":
-        if len(node["means"]) != len(r.scales.y_scale):
-            raise ValueError("a mean joins other targets")
-        return JoinedMean([decode_mean(part, r, depth + 1) for part in node["means"]])
-    if kind in ("sum", "weighted"):
+    refuse_if(depth > 20, "means are nested too deeply")
+    kind, num_outputs = str(node["type"]), len(r.scales.y_scale)
+    if kind in _COMPOSED:
+        refuse_if(kind == "per-target" and len(node["means"]) != num_outputs, "a mean joins other targets")
         parts = [decode_mean(part, r, depth + 1) for part in node["means"]]
-        return SumMean(parts) if kind == "sum" else ConvexMean(parts, r.get(node["weights"], 2))
-    if kind in ("original-rows", "rescaled"):
+        return _COMPOSED[kind](parts, *([r.get(node["weights"], 2)] if kind == "weighted" else []))
+    if kind in _OF_ROWS:
         inner = decode_mean(node["mean"], r, depth + 1)
-        shape = None if "shape" not in node else decode_shape(node["shape"], r.scales)
-        return (RescaledMean if kind == "rescaled" else OriginalRowsMean)(inner, r.scales, shape)
+        return _OF_ROWS[kind](inner, r.scales, decode_shape(node["shape"], r.scales) if "shape" in node else None)
     if kind == "constant":
-        return ConstantMean(r.get(node["values"], 1))
+        return means.ConstantMean(r.get(node["values"], 1))
     if kind == "first-columns":
-        return FirstColumns(len(r.scales.y_scale))
+        return means.FirstColumns(num_outputs)
     if kind == "kernel":
         z, v = r.get(node["inducing_points"], 2), r.get(node["whitened_coefficients"], 2)
-        if z.shape[1] != len(r.scales.x_scale) or v.shape != (len(r.scales.y_scale), len(z)):
-            raise ValueError("a kernel mean has coefficients for other points")
-        return KernelMean(r.kernels[node["kernel"]], z, v, jitter=float(node["jitter"]))
+        fits = z.shape[1] == len(r.scales.x_scale) and v.shape == (num_outputs, len(z))
+        refuse_if(not fits, "a kernel mean has coefficients for other points")
+        return means.KernelMean(r.kernels[node["kernel"]], z, v, jitter=float(node["jitter"]))
     if kind == "network":
-        return ModuleMean(decode_module(node["module"], r))
-    if kind == "predictor":
-        return FixedMean(_decode_predictor(node["predictor"], r))
-    raise ValueError("a mean is of an unknown type")
+        return means.ModuleMean(decode_module(node["module"], r))
+    refuse_if(kind != "predictor", "a mean is of an unknown type")
+    return means.FixedMean(_decode_predictor(node["predictor"], r))
 
 
-def decode_shape(sizes: Any, scales: Scales) -> tuple[int, ...]:
-    """The shape of a row; ValueError when it has not as many numbers as there are columns."""
-    fits = isinstance(sizes, list) and sizes and all(type(size) is int and size > 0 for size in sizes)
-    if not fits or math.prod(sizes) != len(scales.x_scale):
-        raise ValueError("the shape of a row does not fit its columns")
+def decode_shape(sizes: Any, scales: Scales | None = None) -> tuple[int, ...]:
+    """The shape of a row; ValueError when it is none, or has not as many numbers as there are columns."""
+    # An array of NumPy has at most 64 axes.
+    is_shape = isinstance(sizes, list) and 0 < len(sizes) <= 64 and all(type(size) is int and size > 0 for size in sizes)
+    fits = scales is None or (is_shape and math.prod(sizes) == len(scales.x_scale))
+    refuse_if(not fits, "the shape of a row does not fit its columns")
+    refuse_if(not is_shape, "the shape of a row is none")
+    refuse_if(math.prod(sizes) > 10**8, "a row has too many numbers")
     return tuple(sizes)
 
 
@@ -123,16 +102,26 @@ def encode_module(module: nn.Module, w: Writer, name: str) -> Node:
         ]
         return {"type": "ensemble", "layers": layers}
     if type(module) is nn.Sequential and all(type(layer) in (nn.Linear, *_ACTIVATIONS.values()) for layer in module):
-        described: list[Any] = []
-        for i, layer in enumerate(module):
-            if isinstance(layer, nn.Linear):
-                bias = None if layer.bias is None else w.put(f"{name}.{i}.bias", layer.bias)
-                described.append([w.put(f"{name}.{i}.weight", layer.weight), bias])
-            else:
-                described.append(tag_of(layer, _ACTIVATIONS))
-        return {"type": "layers", "layers": described}
+        return {"type": "layers", "layers": [_encode_layer(layer, w, f"{name}.{i}") for i, layer in enumerate(module)]}
     state = {key: w.put(f"{name}.{key}", value) for key, value in module.state_dict().items()}
     return {"type": "state", "name": type(module).__name__, "state": state}
+
+
+def _encode_layer(layer: nn.Module, w: Writer, name: str) -> Any:
+    """The tag of an activation, or weight and bias of a linear layer."""
+    if not isinstance(layer, nn.Linear):
+        return tag_of(layer, _ACTIVATIONS)
+    return [w.put(f"{name}.weight", layer.weight), None if layer.bias is None else w.put(f"{name}.bias", layer.bias)]
+
+
+def _decode_layer(layer: Any, r: Reader) -> nn.Module:
+    if isinstance(layer, str):
+        return _ACTIVATIONS[layer]()
+    weight, bias = r.get(layer[0], 2, None), None if layer[1] is None else r.get(layer[1], 1, None)
+    linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], bias=bias is not None)
+    linear.weight = nn.Parameter(weight)
+    linear.bias = None if bias is None else nn.Parameter(bias)
+    return linear
 
 
 def decode_module(node: Node, r: Reader) -> nn.Module:
@@ -149,21 +138,8 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
         network.biases = nn.ParameterList([nn.Parameter(bias) for _, bias in layers])
         return network
     if kind == "layers":
-        built: list[nn.Module] = []
-        for layer in node["layers"]:
-            if isinstance(layer, str):
-                built.append(_ACTIVATIONS[layer]())
-                continue
-            weight, bias = r.get(layer[0], 2, None), None if layer[1] is None else r.get(layer[1], 1, None)
-            linear = nn.utils.skip_init(nn.Linear, 1, 1, bias=bias is not None)
-            linear.weight = nn.Parameter(weight)
-            linear.out_features, linear.in_features = weight.shape
-            if bias is not None:
-                linear.bias = nn.Parameter(bias)
-            built.append(linear)
-        return nn.Sequential(*built)
-    if kind != "state":
-        raise ValueError("a network is of an unknown type")
+        return nn.Sequential(*(_decode_layer(layer, r) for layer in node["layers"]))
+    refuse_if(kind != "state", "a network is of an unknown type")
     if not r.modules:
         raise ModelFileError(
             f"The mean holds a network of your own ({node['name']}), of which a file stores the numbers only: "
@@ -185,28 +161,24 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
 
 
 def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
-    plain = _plain(predictor)
-    if plain is None:
+    plain: Predictor | PlainClassifier | None
+    if isinstance(predictor, ClassifierLogits):
         # The wrapper is ours; what cannot be stored is what it wraps.
-        named = predictor.estimator if isinstance(predictor, ClassifierLogits) else predictor
+        plain, named = predictor.plain(), predictor.estimator
+    else:
+        plain, named = predictor if isinstance(predictor, PlainClassifier) else plain_predictor(predictor), predictor
+    if plain is None:
         called = getattr(named, "__name__", type(named).__name__)
         raise UnsavableError(
             f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
             "scikit-learn's boosting, forests, decision trees and linear models; a torch module is stored as its state dict."
         )
-    numbers = plain.arrays()
-    return {"type": tag_of(plain, _PREDICTORS), "arrays": {key: w.put(f"{name}.{key}", value) for key, value in numbers.items()}}
-
-
-def _plain(predictor: Any) -> Predictor | PlainClassifier | None:
-    if isinstance(predictor, ClassifierLogits):
-        return predictor.plain()
-    return predictor if isinstance(predictor, PlainClassifier) else plain_predictor(predictor)
+    arrays = {key: w.put(f"{name}.{key}", value) for key, value in plain.arrays().items()}
+    return {"type": tag_of(plain, _PREDICTORS), "arrays": arrays}
 
 
 def _decode_predictor(node: Node, r: Reader) -> Any:
     arrays = {key: r.tensors[ref].numpy() for key, ref in node["arrays"].items()}
     predictor = _PREDICTORS[node["type"]].from_arrays(arrays)
-    if predictor.num_features != len(r.scales.x_scale):
-        raise ValueError("a predictor has other columns than the rows")
+    refuse_if(predictor.num_features != len(r.scales.x_scale), "a predictor has other columns than the rows")
     return predictor

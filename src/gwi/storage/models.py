@@ -26,16 +26,17 @@ from gwi.models.classification import ClassificationModel, UsualScores
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import encode_parameter
-from gwi.storage.kernels import Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
+from gwi.storage.kernels import Node, Reader, Writer, decode_kernel, encode_kernel, refuse_if, tag_of
 from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
 
 Model = RegressionModel | ClassificationModel
 # Tags in a file, never names of classes.
 _MODELS: dict[str, type[Model]] = {"regression": RegressionModel, "classification": ClassificationModel}
 _SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
-_NOISE = ("log_level", "slopes", "centre", "scale")
+# Of a noise model, with their numbers of axes.
+_NOISE = {"log_level": 0, "slopes": 1, "centre": 1, "scale": 1}
 # Kinds of labels that JSON can hold.
-_LABELS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+_LABELS = ("int", "float", "bool", "str")
 # Of a summary: lists that become tuples, and those that may hold infinity, which JSON has not.
 _LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom")
 _INFINITE = ("noise", "degrees_of_freedom")
@@ -96,19 +97,19 @@ def decode_model(
     Raises:
         ModelFileError: when document and tensors describe no model, or `modules` do not fit.
     """
-    r = Reader(tensors, modules, device)
+    r = Reader(tensors, list(modules), device)
     try:
         decode = _CODECS[document["task"]][1]
         embedding = _decode_embedding(document["embedding"], r)
         kernel = _decode_posterior_kernel(document, r)
-        mean = decode_mean(document["mean"], r)
-        posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
-        model: Model = decode(document, r, posterior, embedding)
+        posterior = GaussianMeasure(decode_mean(document["mean"], r), kernel).requires_grad_(False).eval()
+        tempering_factor = r.get(document["tempering_factor"], 1).cpu().numpy()
+        model = decode(document, r, posterior=posterior, embedding=embedding, tempering_factor=tempering_factor)
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
         # One prediction, so that parts that do not fit together show now and not later.
-        if not all(np.isfinite(part).all() for part in model.check(_one_row(embedding))):
-            raise ValueError("predictions are not finite")
+        finite = all(np.isfinite(part).all() for part in model.check(_one_row(embedding)))
+        refuse_if(not finite, "predictions are not finite")
     except ModelFileError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -122,16 +123,11 @@ def _one_row(embedding: Embedding) -> NDArray[Any]:
     return np.zeros((1, *embedding.shape), dtype=np.float32)
 
 
-def _decode_numbers(document: Node, r: Reader, posterior: GaussianMeasure, embedding: Embedding) -> RegressionModel:
-    noises = tuple(
-        LogLinearNoise(*(r.get(node[name], axes) for name, axes in zip(_NOISE, (0, 1, 1, 1), strict=True)))
-        for node in document["noises"]
-    )
+def _decode_numbers(document: Node, r: Reader, **common: Any) -> RegressionModel:
+    noises = [{name: r.get(node[name], num_axes) for name, num_axes in _NOISE.items()} for node in document["noises"]]
     model = RegressionModel(
-        posterior=posterior,
-        embedding=embedding,
-        noises=noises,
-        tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
+        **common,
+        noises=tuple(LogLinearNoise(**parts) for parts in noises),
         degrees_of_freedom=np.array([math.inf if d is None else float(d) for d in document["degrees_of_freedom"]]),
         disagreement_weight=r.get(document["disagreement_weight"], 1).cpu().numpy(),
         scores=r.get(document["scores"], 2),
@@ -139,30 +135,26 @@ def _decode_numbers(document: Node, r: Reader, posterior: GaussianMeasure, embed
     num_outputs = len(r.scales.y_scale)
     per_target = (noises, model.tempering_factor, model.degrees_of_freedom, model.disagreement_weight, model.scores)
     valid = (model.degrees_of_freedom > 2).all() and (model.disagreement_weight >= 0).all()
-    if num_outputs < 1 or {len(part) for part in per_target} != {num_outputs} or not valid:
-        raise ValueError("the parts have different numbers of targets")
+    fits = num_outputs > 0 and {len(part) for part in per_target} == {num_outputs}
+    refuse_if(not fits or not valid, "the parts have different numbers of targets")
     return model
 
 
-def _decode_classes(document: Node, r: Reader, posterior: GaussianMeasure, embedding: Embedding) -> ClassificationModel:
+def _decode_classes(document: Node, r: Reader, **common: Any) -> ClassificationModel:
     epsilon = document["epsilon"]
     model = ClassificationModel(
-        posterior=posterior,
-        embedding=embedding,
+        **common,
         classes=_decode_labels(document["classes"]),
         logit_scale=float(document["logit_scale"]),
-        tempering_factor=r.get(document["tempering_factor"], 1).cpu().numpy(),
         disagreement_weight=float(document["disagreement_weight"]),
         epsilon=None if epsilon is None else float(epsilon),
         usual=_decode_usual(document["usual"]),
     )
     num_classes = len(model.classes)
     numbers = (model.logit_scale, model.disagreement_weight, *model.tempering_factor)
-    valid = all(math.isfinite(number) and number >= 0 for number in numbers)
-    if len(r.scales.y_scale) != num_classes:
-        raise ValueError("there are other classes than outputs")
-    if not valid or len(model.tempering_factor) != num_classes or not (epsilon is None or 0 < epsilon < 1):
-        raise ValueError("a scale is out of range")
+    valid = all(math.isfinite(number) and number >= 0 for number in numbers) and (epsilon is None or 0 < epsilon < 1)
+    refuse_if(len(r.scales.y_scale) != num_classes, "there are other classes than outputs")
+    refuse_if(not valid or len(model.tempering_factor) != num_classes, "a scale is out of range")
     return model
 
 
@@ -184,11 +176,8 @@ def _encode_embedding(embedding: Embedding, w: Writer) -> Node:
     return common | {
         "type": "network-features",
         "network": encode_module(features.network, w, "features.network"),
-        "automatic": features.automatic,
         "watched": list(features.watched),
-        "centre": features.centre,
-        "sphere": features.sphere,
-        "projection": features.projection,
+        **{name: getattr(features, name) for name in ("automatic", "centre", "sphere", "projection")},
         "offset": w.put("features.offset", features.offset),
         "directions": directions,
     }
@@ -196,20 +185,15 @@ def _encode_embedding(embedding: Embedding, w: Writer) -> Node:
 
 def _decode_embedding(node: Node, r: Reader) -> Embedding:
     scales = Scales(*(r.get(node["scales"][name], 1).cpu().numpy() for name in _SCALES))
-    if (len(scales.x_centre), len(scales.y_centre)) != (len(scales.x_scale), len(scales.y_scale)):
-        raise ValueError("centres and scales have different sizes")
+    sizes_fit = (len(scales.x_centre), len(scales.y_centre)) == (len(scales.x_scale), len(scales.y_scale))
+    refuse_if(not sizes_fit, "centres and scales have different sizes")
     r.scales = scales
     if node["type"] == "rows":
         return StandardisedRows(scales, decode_shape(node["shape"], scales))
-    if node["type"] != "network-features":
-        raise ValueError("rows are of an unknown type")
-    sizes, watched, projection = node["shape"], node["watched"], node["projection"]
-    if not isinstance(sizes, list) or not all(type(size) is int and 0 < size < 10**6 for size in sizes) or len(sizes) > 5:
-        raise ValueError("the shape of a row is none")
-    if not isinstance(watched, list) or not all(isinstance(name, str) for name in watched):
-        raise ValueError("the layers of the features have no names")
-    if math.prod(sizes) > 10**8:
-        raise ValueError("a row has too many numbers")
+    refuse_if(node["type"] != "network-features", "rows are of an unknown type")
+    shape, watched, projection = decode_shape(node["shape"]), node["watched"], node["projection"]
+    named = isinstance(watched, list) and all(isinstance(name, str) for name in watched)
+    refuse_if(not named, "the layers of the features have no names")
     features = NetworkFeatures(
         decode_module(node["network"], r),
         watched,
@@ -221,10 +205,10 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
     features.offset = r.get(node["offset"], 1)
     features.directions = None if node["directions"] is None else r.get(node["directions"], 2)
     with torch.no_grad():
-        outputs, values = features.evaluate(torch.zeros(1, *sizes, device=r.device))
-    if outputs.shape != (1, len(scales.y_scale)) or outputs.shape[1] + values.shape[1] != len(scales.x_scale):
-        raise ValueError("the network has other outputs or features than the model")
-    return OutputsAndFeatures(features, scales, tuple(sizes))
+        outputs, values = features.evaluate(torch.zeros(1, *shape, device=r.device))
+    fits = outputs.shape == (1, len(scales.y_scale)) and outputs.shape[1] + values.shape[1] == len(scales.x_scale)
+    refuse_if(not fits, "the network has other outputs or features than the model")
+    return OutputsAndFeatures(features, scales, shape)
 
 
 def _encode_posterior_kernel(kernel: SparsePosteriorKernel, w: Writer) -> Node:
@@ -246,48 +230,43 @@ def _decode_posterior_kernel(document: Node, r: Reader) -> SparsePosteriorKernel
     node = document["kernel"]
     z, factor = r.get(node["inducing_points"], 2), r.tensors[node["whitened_factor"]].to(r.device)
     factor = torch.diag_embed(factor) if factor.ndim == 2 else factor
-    if z.shape[1] != num_features or factor.shape != (num_outputs, len(z), len(z)) or factor.dtype != torch.float64:
-        raise ValueError("inducing points, covariance and scales have different sizes")
+    fits = z.shape[1] == num_features and factor.shape == (num_outputs, len(z), len(z)) and factor.dtype == torch.float64
+    refuse_if(not fits, "inducing points, covariance and scales have different sizes")
     kernel = SparsePosteriorKernel(r.kernels[node["prior"]], z, torch.zeros_like(factor), jitter=float(node["jitter"]))
     kernel.whitened_factor = nn.Parameter(factor, requires_grad=False)
     return kernel
 
 
 def _decode_usual(node: Node) -> UsualScores:
-    share, energy = (tuple(float(value) for value in node[name]) for name in ("share", "energy"))
-    if not all(len(pair) == 2 and np.isfinite(pair).all() and pair[1] >= 0 for pair in (share, energy)):
-        raise ValueError("usual scores are out of range")
-    return UsualScores((share[0], share[1]), (energy[0], energy[1]))
+    pairs: dict[str, Any] = {name: tuple(map(float, node[name])) for name in ("share", "energy")}
+    valid = all(len(pair) == 2 and np.isfinite(pair).all() and pair[1] >= 0 for pair in pairs.values())
+    refuse_if(not valid, "usual scores are out of range")
+    return UsualScores(**pairs)
 
 
 def _encode_labels(classes: NDArray[Any]) -> Node:
     values = classes.tolist()
-    for name, kind in _LABELS.items():
-        if all(type(value) is kind for value in values):
-            return {"kind": name, "values": values, "dtype": str(classes.dtype)}
     kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+    if kinds in _LABELS:
+        return {"kind": kinds, "values": values, "dtype": str(classes.dtype)}
     raise UnsavableError(f"Labels of type {kinds} cannot be stored; whole numbers, numbers, text and booleans can, of one kind.")
 
 
 def _decode_labels(node: Node) -> NDArray[Any]:
-    kind, values = _LABELS[node["kind"]], node["values"]
-    if not isinstance(values, list) or len(values) < 2 or not all(type(value) is kind for value in values):
-        raise ValueError("labels are not of one kind")
-    dtype = np.dtype(node["dtype"])
-    if dtype.kind not in "iufbUO":
-        raise ValueError("labels are of an unknown kind")
+    kind, values, dtype = node["kind"], node["values"], np.dtype(node["dtype"])
+    alike = isinstance(values, list) and len(values) > 1 and all(type(value).__name__ == kind for value in values)
+    refuse_if(not alike, "labels are not of one kind")
+    refuse_if(kind not in _LABELS or dtype.kind not in "iufbUO", "labels are of an unknown kind")
     classes = np.array(values, dtype=dtype)
-    if classes.tolist() != values or len(np.unique(classes)) != len(values):
-        raise ValueError("labels repeat, or do not fit their kind")
+    fits = classes.tolist() == values and len(np.unique(classes)) == len(values)
+    refuse_if(not fits, "labels repeat, or do not fit their kind")
     return classes
 
 
 def encode_summary(summary: Summary) -> Node:
     """A summary for JSON, which has no infinity."""
     node = asdict(summary)
-    for key in _INFINITE:
-        node[key] = [None if value == math.inf else value for value in node[key]]
-    return node
+    return node | {key: [None if value == math.inf else value for value in node[key]] for key in _INFINITE}
 
 
 def decode_summary(node: Node) -> Summary:
