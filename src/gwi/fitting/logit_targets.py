@@ -26,6 +26,12 @@ def indicators(labels: Sequence[int] | NDArray[Any], num_classes: int, device: t
     return nn.functional.one_hot(index, num_classes).mT.to(torch.float64).contiguous()
 
 
+def smoothed(y: Float[Tensor, "J N"]) -> Float[Tensor, "J N"]:
+    """As if one more row had every label: rows that are all told apart would else ask for an infinite scale (Platt 1999)."""
+    wrong = 1 / (y.shape[1] + 1)
+    return (1 - wrong) * y + wrong / len(y)
+
+
 def indicator_rates(totals: Float[Tensor, " J"]) -> Float[Tensor, " J"]:
     """The share of each class, none of them zero, from how often each stands there."""
     return (totals + 0.5) / (totals.sum() + 0.5 * len(totals))
