@@ -81,13 +81,11 @@ class CovarianceSolver:
         for level, beta in zip(levels, betas, strict=True):
             s, variance = self._titsias(level) if self.kind == "titsias" else self._optimal(level, beta, tolerance)
             solved[level] = HeldOutCovariance(self.kind, s, variance, self._prior_variance, beta)
-        late = self.data.held_out.late_variance
+        found, late = [solved[level] for level in noise_variances], self.data.held_out.late_variance
         if late is None:
-            return [solved[level] for level in noise_variances]
-        return [
-            replace(solved[level], variance=torch.cat([solved[level].variance[: -late.shape[1]], late[j]]))
-            for j, level in enumerate(noise_variances)
-        ]
+            return found
+        early = slice(-late.shape[1])
+        return [replace(part, variance=torch.cat([part.variance[early], rows])) for part, rows in zip(found, late, strict=True)]
 
     @torch.no_grad()
     def _optimal(self, noise_variance: float, beta: float, tolerance: float) -> tuple[Tensor, Tensor]:

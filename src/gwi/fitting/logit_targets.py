@@ -42,14 +42,12 @@ def indicator_coding(rates: Float[Tensor, " J"]) -> Rule:
     return lambda _, y: (y - rates[:, None]) / (rates * (1 - rates)).sqrt()[:, None]
 
 
-def dirichlet_coding(
-    y: Float[Tensor, "J N"], concentration: float = CONCENTRATION
-) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
+def dirichlet_coding(y: Float[Tensor, "J N"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
     """Labels as logits with Gaussian noise (Milios et al. 2018): the mean and variance of log γ, γ_j ~ Gamma(α + y_j).
 
     In this way classification is regression, and its kernel mean is in closed form.
     """
-    alpha = concentration + y
+    alpha = CONCENTRATION + y
     variance = (1 + alpha.reciprocal()).log()
     return alpha.log() - variance / 2, variance
 

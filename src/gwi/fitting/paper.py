@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
@@ -127,7 +127,9 @@ def fit_paper(
     if max_steps is not None:
         num_epochs = max(1, min(num_epochs, max_steps // num_batches))
 
-    fits = []
+    fits: list[PaperFit] = []
+    validation_nll: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     for m in tried:
         start = time.perf_counter()
         posterior, noise_variance = initial_posterior(
@@ -152,25 +154,10 @@ def fit_paper(
         unbounded = float(tempering_factor(residuals, total))
         # Not zero: validation rows that are met exactly would send the density there to infinity.
         factor = max(min(unbounded, max_tempering_factor), 1e-6)
-        fits.append(
-            PaperFit(
-                posterior=posterior,
-                noise_variance=noise_variance,
-                tempering_factor=factor,
-                unbounded_tempering_factor=unbounded,
-                num_inducing=m,
-                validation_nll={m: average_nll(residuals[None], factor * total[None], torch.ones_like(total), [math.inf])},
-                validation_rows=validation,
-                losses=losses,
-                seconds={m: time.perf_counter() - start},
-            )
-        )
-    best = min(fits, key=lambda fit: fit.validation_nll[fit.num_inducing])
-    return replace(
-        best,
-        validation_nll={m: nll for fit in fits for m, nll in fit.validation_nll.items()},
-        seconds={m: seconds for fit in fits for m, seconds in fit.seconds.items()},
-    )
+        validation_nll[m] = average_nll(residuals[None], factor * total[None], torch.ones_like(total), [math.inf])
+        seconds[m] = time.perf_counter() - start
+        fits.append(PaperFit(posterior, noise_variance, factor, unbounded, m, validation_nll, validation, losses, seconds))
+    return min(fits, key=lambda fit: validation_nll[fit.num_inducing])
 
 
 def paper_num_inducing(num_data: int, kind: Kind) -> tuple[int, ...]:
