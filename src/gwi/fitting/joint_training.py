@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -309,40 +309,36 @@ def joint_network_fit(
     Where the kernel is on features, what the network has learned gives them. Given the mean, the covariance is then found in
     closed form, so that of training is not missed: on pixels it would not know images of other kinds.
     """
-    settings = Settings.of(part, training)
+    module, settings = part.mean if isinstance(part, Paper) else part.module, Settings.of(part, training)
+
+    def trained(task: ClassificationTask, options: FitOptions) -> JointFit:
+        return train_jointly(module, training, shape, task, options, settings)
+
+    def fitted(task: ClassificationTask, options: FitOptions) -> Fit:
+        return _calibrated(trained(task, options), validation, task, options)
+
+    if not isinstance(part, Paper) and not wants_features(options.kernel, shape):
+        return fitted(task, options)
+    sample, _, num_rows = training.sample(1, CHUNK_SIZE, torch.Generator().manual_seed(0))
     if isinstance(part, Paper):
-        return _paper_fit(part, training, validation, shape, task, options, settings)
-    if not wants_features(options.kernel, shape):
-        fit = train_jointly(part.module, training, shape, task, options, settings)
-        return _calibrated(fit, validation, task, options)
+        return _paper_fit(fitted, num_rows, task, options)
     # Whether the network has layers to look at is tried before it is trained.
-    sample, _, _ = training.sample(1, CHUNK_SIZE, torch.Generator().manual_seed(0))
-    NetworkFeatures(copy.deepcopy(part.module).to(dtype=options.network_dtype), layer_of(options.kernel)).fit(sample)
-    fit = train_jointly(part.module, training, shape, task, replace(options, kernel="rbf"), settings)
+    NetworkFeatures(copy.deepcopy(module).to(dtype=options.network_dtype), layer_of(options.kernel)).fit(sample)
+    fit = trained(task, replace(options, kernel="rbf"))
     network = Frozen(fit.posterior.mean.module)
     kernel = options.kernel if not isinstance(options.kernel, str) else "features"
     return frozen_fit(network, training, validation, shape, task, replace(options, kernel=kernel), seconds=fit.seconds)
 
 
-def _paper_fit(
-    part: Paper,
-    training: Batches,
-    validation: Batches,
-    shape: tuple[int, ...],
-    task: ClassificationTask,
-    options: FitOptions,
-    settings: Settings,
-) -> Fit:
+def _paper_fit(fitted: Callable[..., Fit], num_rows: int, task: ClassificationTask, options: FitOptions) -> Fit:
     """The paper's protocol [ap:Classification]: robust-max, M ∈ {½, ¾, 1} √N by validation NLL unless given, a factor a class."""
     task = replace(task, tempering="per-class")
-    _, _, num_rows = training.sample(1, CHUNK_SIZE, torch.Generator().manual_seed(0))
     asked = options.covariance.num_inducing
     sizes = [max(1, round(f * math.sqrt(num_rows))) for f in PAPER_FACTORS] if asked == "auto" else [asked]
     fits = []
     for size in dict.fromkeys(sizes):
         covariance = copy.copy(options.covariance).set_params(num_inducing=size)
-        trained = train_jointly(part.mean, training, shape, task, replace(options, covariance=covariance), settings)
-        fits.append(_calibrated(trained, validation, task, options))
+        fits.append(fitted(task, replace(options, covariance=covariance)))
     best = min(fits, key=lambda fit: fit.summary.held_out_nll[1])
     tried = ", ".join(f"{fit.summary.num_inducing}: {fit.summary.held_out_nll[1]:.3f}" for fit in fits)
     note = f"the paper's protocol; validation NLL of each M: {tried}"
