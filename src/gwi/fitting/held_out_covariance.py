@@ -100,10 +100,10 @@ class CovarianceSolver:
                 return s, residual + share * explained
         else:
             s = self._solved(noise_variance, beta, tolerance)
-        return s, self._variance(s, self.data.held_out.x)
+        return s, variance_at(self._posterior(s), self.data.held_out.x)
 
-    def _variance(self, s: Tensor, x: Tensor) -> Tensor:
-        return variance_at(SparsePosteriorKernel(self.prior.kernel, self.z, s), x)
+    def _posterior(self, s: Tensor) -> SparsePosteriorKernel:
+        return SparsePosteriorKernel(self.prior.kernel, self.z, s)
 
     @torch.no_grad()
     def _titsias(self, noise_variance: float) -> tuple[Tensor, Tensor]:
@@ -115,10 +115,10 @@ class CovarianceSolver:
         if exact:
             return s, left_out_parts(data, self.prior, noise_variance)[0]
         if held_out.fold is None:
-            return s, self._variance(s, held_out.x)
+            return s, variance_at(self._posterior(s), held_out.x)
         variance = torch.empty_like(held_out.y[0])
         for (inside, _), sums in zip(held_out.splits(), without, strict=True):
-            variance[inside] = self._variance(titsias_covariance(sums), data.x[inside])
+            variance[inside] = variance_at(self._posterior(titsias_covariance(sums)), data.x[inside])
         return s, variance
 
     def _solved(self, noise_variance: float, beta: float, tolerance: float) -> Float[Tensor, "M M"]:
