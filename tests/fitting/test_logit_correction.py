@@ -138,9 +138,9 @@ def test_without_correction_the_networks_choices_stay(fitted):
 def test_of_variances_that_rows_cannot_tell_apart_the_least_is_taken():
     (logits, basis, y, _), weight = planted(400), torch.ones(400, dtype=torch.float64)
     found = learn_correction(logits, basis, y, weight)
-    problem = correction._Problem(*(part.numpy() for part in (logits.mT, basis.mT, correction._smoothed(y).mT, weight)))
+    problem = correction._Problem(*(part.numpy() for part in (logits.mT, basis.mT, correction.smoothed(y).mT, weight)))
     fold = np.random.default_rng(0).permutation(400) % correction.NUM_FOLDS
-    losses = {v: problem.losses(problem.cross_fitted(fold, v, None).logits) for v in correction.VARIANCES}
+    losses = {v: problem.losses(problem.cross_fitted(fold, v, [None] * 5)[0]) for v in correction.VARIANCES}
     best = min(losses.values(), key=np.mean)
     errors = {v: (loss - best).mean() / max((loss - best).std() / 20, 1e-12) for v, loss in losses.items()}
     assert found.variance == min(v for v, error in errors.items() if error <= 1)

@@ -19,7 +19,7 @@ def cross_fitted_weights(judged, y, fold):
     def weigh(rows):
         return convex_weights(judged[:, rows], y[rows], torch.ones_like(y[rows]))
 
-    return cross_fitted(weigh, len(judged), len(y), fold, y.device)
+    return cross_fitted(weigh, len(y), fold, y.device)
 
 
 def loss(weights, judged, y, shrinkage, left):

@@ -92,7 +92,7 @@ class PoissonTask(Task):
             one = {"type": "eq", "fun": lambda w: w.sum() - 1}
             return torch.from_numpy(minimize(nll, start, method="SLSQP", bounds=[(0, 1)] * len(logs), constraints=[one]).x)
 
-        weights, held_out_weights = cross_fitted(weigh, len(members), len(y), held_out.fold, y.device)
+        weights, held_out_weights = cross_fitted(weigh, len(y), held_out.fold, y.device)
         return StackedMean(members, weights[None], held_out_weights[None])
 
     def noise_levels(self, data, solver, stacked):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from gpytorch.kernels import Kernel
@@ -107,6 +108,17 @@ class CovarianceProblem:
     precision: Float[Tensor, " n"]
     divergence_weight: float
 
+    @cached_property
+    def gram_factor(self) -> Float[Tensor, "M M"]:
+        """L_G with L_G L_Gᵀ = G = ΦAΦᵀ/n, the weight of J's linear part tr(G S)."""
+        gram = (self.features * self.precision) @ self.features.mT / self.features.shape[1]
+        return cholesky(gram, jitter=1e-14, name="ΦAΦᵀ").factor
+
+    @cached_property
+    def cross(self) -> Float[Tensor, "M q"]:
+        """Φ L_k/n."""
+        return self.features @ self.prior_factor / self.features.shape[1]
+
 
 @torch.no_grad()
 def covariance_problem(
@@ -188,8 +200,7 @@ def wasserstein_covariance(
     accurate = tolerance < 1e-5
     phi, beta = problem.features, problem.divergence_weight
     num_inducing, num_points = phi.shape
-    gram_factor = _gram_factor(problem)
-    cross = phi @ problem.prior_factor / num_points
+    gram_factor = problem.gram_factor
     fixed = problem.prior_factor.mT @ problem.residual_factor
     # The optimum when Z explains every point, exact there for any σ²(x): S = F Fᵀ, F = β (ΦAΦᵀ)⁻¹ ΦΦᵀ.
     factor = beta * cholesky_solve(gram_factor, phi @ phi.mT / num_points)
@@ -200,15 +211,14 @@ def wasserstein_covariance(
     lower_bound, scale = -math.inf, 1.0
     for _ in range(max_iterations):
         moving = problem.prior_factor.mT @ (phi.mT @ factor)
-        left, values, right = _singular_parts(torch.cat([fixed, moving], dim=1), accurate)
+        left, values, right = parts = _singular_parts(torch.cat([fixed, moving], dim=1), accurate)
         linear = linear_at_zero + float((gram_factor.mT @ factor).square().sum())
         objectives.append(linear + beta * (prior_variance - 2 * float(values.sum()) / num_points))
         scale = linear + beta * prior_variance
-        gap = _duality_gap(cross, gram_factor, factor, left, values, right, beta, num_points, accurate)
-        lower_bound = max(lower_bound, objectives[-1] - gap)
+        lower_bound = max(lower_bound, objectives[-1] - _duality_gap(problem, factor, parts, accurate))
         if min(at_zero, objectives[-1]) - lower_bound <= tolerance * scale:
             break
-        factor = beta * cholesky_solve(gram_factor, cross @ (left @ right[:, -num_inducing:]))
+        factor = beta * cholesky_solve(gram_factor, problem.cross @ (left @ right[:, -num_inducing:]))
     # At small β the optimum is often S = 0, which F only approaches. Where zero is as good, it is the answer.
     if at_zero - lower_bound <= tolerance * scale:
         factor, objectives = torch.zeros_like(factor), [*objectives, at_zero]
@@ -234,7 +244,7 @@ def trained_covariance(
 ) -> tuple[Float[Tensor, "M M"], LBFGSResult]:
     """The S that L-BFGS on F finds from a starting S: slower than `wasserstein_covariance`, and a check of it."""
     # In the coordinates where J's linear part is ‖E‖², F = L_G⁻ᵀ E, directions of very different weight have the same curvature.
-    root = _gram_factor(problem)
+    root = problem.gram_factor
     scaled = (root.mT @ positive_semidefinite_factor(start, name="the starting S")).requires_grad_(True)
     result = minimize_lbfgs(
         lambda: covariance_objective(problem, solve_lower_transposed(root, scaled)),
@@ -244,12 +254,6 @@ def trained_covariance(
     )
     factor = solve_lower_transposed(root, scaled.detach())
     return factor @ factor.mT, result
-
-
-def _gram_factor(problem: CovarianceProblem) -> Float[Tensor, "M M"]:
-    """L_G with L_G L_Gᵀ = G = ΦAΦᵀ/n, the weight of J's linear part tr(G S)."""
-    gram = (problem.features * problem.precision) @ problem.features.mT / problem.features.shape[1]
-    return cholesky(gram, jitter=1e-14, name="ΦAΦᵀ").factor
 
 
 def _singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -264,26 +268,17 @@ def _singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tenso
     return left, values, (left.mT @ matrix) / values[:, None]
 
 
-def _duality_gap(
-    cross: Tensor,
-    gram_factor: Tensor,
-    factor: Tensor,
-    left: Tensor,
-    values: Tensor,
-    right: Tensor,
-    beta: float,
-    num_points: int,
-    accurate: bool,
-) -> float:
+def _duality_gap(problem: CovarianceProblem, factor: Tensor, parts: tuple[Tensor, Tensor, Tensor], accurate: bool) -> float:
     """An upper bound on J(S) − min J from a feasible point of the dual problem.
 
     2 tr(C_P^½ C_Q C_P^½)^½ is the minimum over T ≻ 0 of (tr K T⁻¹ + tr R T)/n, so any T with H(T) = (β/n) Φ T Φᵀ ⪯ G bounds
     min J from below. The T of the current S is made feasible by cutting the eigenvalues h of G^-½ H G^-½ at one, which costs
     only what the offending directions are worth. See `docs/method.md`, (9) and (10).
     """
+    (left, values, right), beta, gram_factor = parts, problem.divergence_weight, problem.gram_factor
     floor = torch.finfo(values.dtype).eps * values[0]
-    projected = solve_lower(gram_factor, cross @ left)
-    root = projected * (beta * num_points / values.clamp_min(floor)).sqrt()
+    projected = solve_lower(gram_factor, problem.cross @ left)
+    root = projected * (beta * problem.features.shape[1] / values.clamp_min(floor)).sqrt()
     vectors, singular, _ = _singular_parts(root, accurate)
     h = singular.square()
     coordinates = vectors.mT @ (gram_factor.mT @ factor)

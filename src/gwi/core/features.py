@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -103,9 +105,8 @@ class NetworkFeatures(nn.Module):
                 values = values @ self.directions
             if self.sphere:
                 # The whole has norm one.
-                values = values / (len(layers) ** 0.5 * values.norm(dim=1, keepdim=True)).clamp_min(
-                    torch.finfo(values.dtype).tiny
-                )
+                norm = len(layers) ** 0.5 * values.norm(dim=1, keepdim=True)
+                values = values / norm.clamp_min(torch.finfo(values.dtype).tiny)
             parts.append(values)
         # One output may come without an axis for it.
         return outputs.reshape(len(x), -1).double(), torch.cat(parts, dim=1)
@@ -127,20 +128,12 @@ class NetworkFeatures(nn.Module):
         """The same of few rows."""
         caught: dict[str, Any] = {}
 
-        def catch(name: str) -> Callable[..., None]:
-            def hook(_: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-                found = arguments[0] if self.automatic else output
-                # At once: what comes after may write into the same memory.
-                caught[name] = self._row_of_numbers(found) if isinstance(found, Tensor) else None
+        def catch(name: str, _: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+            found = arguments[0] if self.automatic else output
+            # At once: what comes after may write into the same memory.
+            caught[name] = self._row_of_numbers(found) if isinstance(found, Tensor) else None
 
-            return hook
-
-        handles = [self.network.get_submodule(name).register_forward_hook(catch(name)) for name in self.watched]
-        try:
-            outputs = self.network(self._cast(x))
-        finally:
-            for handle in handles:
-                handle.remove()
+        outputs = _hooked_pass(self.network, self._cast(x), self.watched, catch)
         for name in self.watched:
             if caught.get(name) is None or len(caught[name]) != len(x):
                 raise ValueError(
@@ -156,6 +149,14 @@ class NetworkFeatures(nn.Module):
         return values.square().mean(dim=tuple(range(2, values.ndim))).sqrt()
 
 
+def _hooked_pass(network: nn.Module, x: Tensor, names: Sequence[str], hook: Callable[..., None]) -> Tensor:
+    """The network's outputs; the hook is called with each named submodule's name, the submodule, its arguments and its output."""
+    with ExitStack() as hooks:
+        for name in names:
+            hooks.callback(network.get_submodule(name).register_forward_hook(partial(hook, name)).remove)
+        return network(x)
+
+
 def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str, ...]:
     """The submodules whose inputs are the features.
 
@@ -167,26 +168,16 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
         ValueError: when the network has no linear layer.
     """
     part = part_looked_at(network)
+    kinds = (nn.Linear, *_CONVOLUTIONS)
+    names = [name for name, module in network.named_modules() if isinstance(module, kinds) and f"{name}.".startswith(part)]
     # In the order of their first call: a module may be called again, or the whole network, for another view of the row.
     called: dict[str, bool] = {}
 
-    def note(name: str, convolution: bool) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            called.setdefault(name, convolution)
+    def note(name: str, module: nn.Module, *_: Any) -> None:
+        called.setdefault(name, isinstance(module, _CONVOLUTIONS))
 
-        return hook
-
-    handles = [
-        module.register_forward_hook(note(name, isinstance(module, _CONVOLUTIONS)))
-        for name, module in network.named_modules()
-        if isinstance(module, (nn.Linear, *_CONVOLUTIONS)) and f"{name}.".startswith(part)
-    ]
-    try:
-        with torch.no_grad():
-            network(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.no_grad():
+        _hooked_pass(network, x, names, note)
     order = list(called.items())
     places = [i for i, (_, convolution) in enumerate(order) if convolution]
     linear = [name for i, (name, convolution) in enumerate(order) if not convolution and i > max(places, default=-1)]

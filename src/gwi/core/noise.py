@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 
 import torch
 from jaxtyping import Float
@@ -139,14 +140,10 @@ def fit_noise(
         return NoiseFit(fit.noise, fit.disagreement_weight, math.inf, degrees[-1], fit(rows), {})
     order = torch.randperm(num_rows, generator=generator).to(residuals.device)
     some = order < MAX_CROSS_VALIDATED
-    errors: dict[tuple[float, float], Tensor] = {}
-    unseen: dict[tuple[float, float], Tensor] = {}
-    for law in degrees:
-        for penalty, (nll, values) in _cross_validated(rows[some], (math.inf, *penalties), law, order[some] % num_folds).items():
-            errors[law, penalty], unseen[law, penalty] = nll, values
+    errors, unseen = _cross_validated(rows[some], (math.inf, *penalties), degrees, order[some] % num_folds)
     scores = {key: float(nll.mean()) for key, nll in errors.items()}
-    constant = min(((law, math.inf) for law in degrees), key=scores.__getitem__)
-    best = min(((law, penalty) for law in degrees for penalty in penalties), key=scores.__getitem__, default=constant)
+    constant = min(product(degrees, (math.inf,)), key=scores.__getitem__)
+    best = min(product(degrees, penalties), key=scores.__getitem__, default=constant)
     gain = errors[constant] - errors[best]
     if allow_constant and gain.mean() <= gain.std() / len(gain) ** 0.5:
         best = constant
@@ -157,20 +154,19 @@ def fit_noise(
 
 
 def _cross_validated(
-    rows: _Rows, penalties: Sequence[float], degrees_of_freedom: float, fold: Tensor
-) -> dict[float, tuple[Tensor, Tensor]]:
-    """For each penalty the weighted NLL of each row and γ d² + σ² there, from rows of the other folds."""
-    found = {penalty: (torch.empty_like(rows.residuals), torch.empty_like(rows.residuals)) for penalty in penalties}
-    for k in range(int(fold.max()) + 1):
+    rows: _Rows, penalties: Sequence[float], degrees: Sequence[float], fold: Tensor
+) -> tuple[dict[tuple[float, float], Tensor], dict[tuple[float, float], Tensor]]:
+    """For each law and penalty the weighted NLL of each row, and γ d² + σ² there, from rows of the other folds."""
+    errors, unseen = ({key: torch.empty_like(rows.residuals) for key in product(degrees, penalties)} for _ in range(2))
+    for law, k in product(degrees, range(int(fold.max()) + 1)):
         inside, outside = rows[fold != k], rows[fold == k]
         fit = None
         # From strong to weak, each fit starts where the last one ended.
         for penalty in sorted(penalties, reverse=True):
-            fit = _fit(inside, penalty, degrees_of_freedom, fit)
-            values = fit(outside)
-            nll = _nll(outside.residuals, outside.variance + values, degrees_of_freedom)
-            found[penalty][0][fold == k], found[penalty][1][fold == k] = nll * outside.weight, values
-    return found
+            fit = _fit(inside, penalty, law, fit)
+            unseen[law, penalty][fold == k] = values = fit(outside)
+            errors[law, penalty][fold == k] = _nll(outside.residuals, outside.variance + values, law) * outside.weight
+    return errors, unseen
 
 
 def _nll(residuals: Tensor, variance: Tensor, degrees_of_freedom: float) -> Tensor:

@@ -82,12 +82,10 @@ def found(checks: Iterable[Check]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: order[finding.severity]))
 
 
-def graded(
-    value: float, *, note: float | None = None, warning: float | None = None, severe: float | None = None
-) -> Severity | None:
-    """The severity of a number that is worse when larger; NaN is none."""
-    levels: tuple[tuple[Severity, float | None], ...] = (("severe", severe), ("warning", warning), ("note", note))
-    return next((name for name, threshold in levels if threshold is not None and value >= threshold), None)
+def graded(value: float, *, note: float = math.nan, warning: float = math.nan, severe: float = math.nan) -> Severity | None:
+    """The severity of a number that is worse when larger; NaN is none, and a threshold of NaN is never reached."""
+    thresholds: dict[Severity, float] = {"severe": severe, "warning": warning, "note": note}
+    return next((name for name, threshold in thresholds.items() if value >= threshold), None)
 
 
 def require_numbers(estimator: object, otherwise: str) -> None:

@@ -229,14 +229,9 @@ class ClassificationTask(Task):
         y, weight = data.held_out.y, data.held_out.weight
         variance = torch.stack([part.variance for part in covariances])
         several = int((stacked.weights[0] > 0).sum()) > 1
-        judgement = Judgement.of(
-            stacked.scale * stacked.held_out,
-            variance,
-            stacked.scale**2 * stacked.disagreement if several else None,
-            y.argmax(0),
-            weight,
-            self.likelihood.epsilon,
-        )
+        logits, disagreement = stacked.scale * stacked.held_out, stacked.scale**2 * stacked.disagreement if several else None
+        epsilon = self.likelihood.epsilon
+        judgement = Judgement(logits, variance, disagreement, y.argmax(0), weight, y.shape[1], epsilon).sampled()
         scale, alpha, gamma = choose_scales(judgement, self.tempering)
         model = ClassificationModel(
             posterior=posterior,
@@ -245,7 +240,7 @@ class ClassificationTask(Task):
             logit_scale=stacked.scale * scale,
             tempering_factor=alpha,
             disagreement_weight=gamma,
-            epsilon=self.likelihood.epsilon,
+            epsilon=epsilon,
             usual=UsualScores.of(prior_share_of(variance, covariances[0].prior_variance), energy(stacked.held_out), weight),
         )
         summary = Summary(

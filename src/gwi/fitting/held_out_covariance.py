@@ -20,7 +20,7 @@ from gwi.core.covariance import (
     wasserstein_covariance,
 )
 from gwi.core.kernels import SparsePosteriorKernel, residual_variance, whitened_features
-from gwi.core.linalg import cholesky, solve_lower
+from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 from gwi.core.prior import PriorFit
 from gwi.fitting.data import FitData, variance_at
@@ -79,20 +79,17 @@ class CovarianceSolver:
         betas = [float(self.weight)] * len(levels) if self._gram is None else matched_divergence_weights(self._gram, levels)
         solved = {}
         for level, beta in zip(levels, betas, strict=True):
-            solved[level] = self._titsias(level, beta) if self.kind == "titsias" else self._optimal(level, beta, tolerance)
-        late = self.data.held_out.late_variance
+            s, variance = self._titsias(level) if self.kind == "titsias" else self._optimal(level, beta, tolerance)
+            solved[level] = HeldOutCovariance(self.kind, s, variance, self._prior_variance, beta)
+        found, late = [solved[level] for level in noise_variances], self.data.held_out.late_variance
         if late is None:
-            return [solved[level] for level in noise_variances]
-        return [
-            replace(solved[level], variance=torch.cat([solved[level].variance[: -late.shape[1]], late[j]]))
-            for j, level in enumerate(noise_variances)
-        ]
-
-    def _result(self, s: Tensor, variance: Tensor, beta: float) -> HeldOutCovariance:
-        return HeldOutCovariance(self.kind, s, variance, self._prior_variance, beta)
+            return found
+        early = slice(-late.shape[1])
+        return [replace(part, variance=torch.cat([part.variance[early], rows])) for part, rows in zip(found, late, strict=True)]
 
     @torch.no_grad()
-    def _optimal(self, noise_variance: float, beta: float, tolerance: float) -> HeldOutCovariance:
+    def _optimal(self, noise_variance: float, beta: float, tolerance: float) -> tuple[Tensor, Tensor]:
+        """S that minimises the generalized loss, or zero, and r at the held-out rows."""
         x, z, kind = self.data.x, self.z, self.kind
         if z is x or kind == "zero":
             # Where Z explains every row, S = a⁻² I is the optimum in closed form.
@@ -100,28 +97,29 @@ class CovarianceSolver:
             s = share * torch.eye(len(z), dtype=x.dtype, device=x.device)
             if self._left_out is not None:
                 residual, explained = self._left_out
-                return self._result(s, residual + share * explained, beta)
+                return s, residual + share * explained
         else:
             s = self._solved(noise_variance, beta, tolerance)
-        return self._result(s, variance_at(self._posterior(s), self.data.held_out.x), beta)
+        return s, variance_at(self._posterior(s), self.data.held_out.x)
 
     def _posterior(self, s: Tensor) -> SparsePosteriorKernel:
         return SparsePosteriorKernel(self.prior.kernel, self.z, s)
 
     @torch.no_grad()
-    def _titsias(self, noise_variance: float, beta: float) -> HeldOutCovariance:
+    def _titsias(self, noise_variance: float) -> tuple[Tensor, Tensor]:
+        """Titsias' S, and r at the held-out rows."""
         data, held_out = self.data, self.data.held_out
         exact = self.z is data.x and held_out.fold is not None
         whole, without = data.sums(self.prior.kernel, self.z, noise_variance, folds=not exact)
         s = titsias_covariance(whole)
         if exact:
-            return self._result(s, left_out_variance(data, self.prior, noise_variance), beta)
+            return s, left_out_parts(data, self.prior, noise_variance)[0]
         if held_out.fold is None:
-            return self._result(s, variance_at(self._posterior(s), held_out.x), beta)
+            return s, variance_at(self._posterior(s), held_out.x)
         variance = torch.empty_like(held_out.y[0])
         for (inside, _), sums in zip(held_out.splits(), without, strict=True):
             variance[inside] = variance_at(self._posterior(titsias_covariance(sums)), data.x[inside])
-        return self._result(s, variance, beta)
+        return s, variance
 
     def _solved(self, noise_variance: float, beta: float, tolerance: float) -> Float[Tensor, "M M"]:
         data, z = self.data, self.z
@@ -159,24 +157,20 @@ def decided_kind(data: FitData, z: Float[Tensor, "M D"], num_means: int, covaria
 
 
 @torch.no_grad()
-def left_out_variance(data: FitData, prior: PriorFit, noise_variance: float) -> Float[Tensor, " N"]:
-    """r at each row of the exact GP posterior given the rows of the other folds."""
-    x, variance = data.x, torch.empty_like(data.y[0])
-    for inside, outside in data.held_out.splits():
-        noisy = kernel_matrix(prior.kernel, x[outside]) + torch.diag(noise_variance / data.weight[outside])
-        features = solve_lower(cholesky(noisy, name="k(X, X) + σ²").factor, kernel_matrix(prior.kernel, x[outside], x[inside]))
-        variance[inside] = residual_variance(prior.kernel, x[inside], features)
-    return variance
+def left_out_parts(
+    data: FitData, prior: PriorFit, noise_variance: float = 0.0
+) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+    """k − φᵀφ and φᵀφ at each row with Z = the rows of the other folds, where Z will be all rows: as at a new row.
 
-
-@torch.no_grad()
-def left_out_parts(data: FitData, prior: PriorFit) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """k − φᵀφ and φᵀφ at each row with Z = the rows of the other folds, where Z will be all rows: as at a new row."""
+    With noise at Z the first is r of the exact GP posterior given the rows of the other folds.
+    """
     x = data.x
     residual, explained = torch.empty_like(data.y[0]), torch.empty_like(data.y[0])
+    name = "k(X, X) + σ²" if noise_variance else "k(Z, Z)"
     for inside, outside in data.held_out.splits():
         z = x[outside]
-        phi = whitened_features(prior.kernel, z, cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor, x[inside])
+        noisy = kernel_matrix(prior.kernel, z) + torch.diag(noise_variance / data.weight[outside])
+        phi = whitened_features(prior.kernel, z, cholesky(noisy, name=name).factor, x[inside])
         residual[inside] = residual_variance(prior.kernel, x[inside], phi)
         explained[inside] = phi.square().sum(0)
     return residual, explained

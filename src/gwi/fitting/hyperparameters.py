@@ -44,6 +44,16 @@ MOST_LENGTHSCALES = 500
 MEAN_BASIS, MEAN_OPERATIONS = 1000, 1e13
 
 
+# Kernels by name, as `default_kernel` takes them.
+NAMED_KERNELS: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "rbf": {},
+    "matern32": {"shape": MaternKernel, "nu": 1.5},
+    "matern52": {"shape": MaternKernel, "nu": 2.5},
+    "rq": {"shape": RQKernel},
+}
+
+
 @dataclass(frozen=True)
 class PriorChoice:
     """The prior, and the points that go with it.
@@ -61,37 +71,25 @@ class PriorChoice:
     basis: Float[Tensor, "B D"]
 
 
-def named_kernel(name: str | Kernel, num_features: int, *, ard: bool = True) -> Kernel:
-    """A kernel for standardised rows by its name, or the one given, in float64; `ard` as in `default_kernel`."""
-    if isinstance(name, Kernel):
-        return name.double()
-    shapes: dict[str, dict[str, Any]] = {
-        "auto": {},
-        "rbf": {},
-        "matern32": {"shape": MaternKernel, "nu": 1.5},
-        "matern52": {"shape": MaternKernel, "nu": 2.5},
-        "rq": {"shape": RQKernel},
-    }
-    if not isinstance(name, str) or name not in shapes:
-        raise ValueError(f'kernel is "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {name!r}.')
-    return default_kernel(num_features, ard=ard, **shapes[name])
-
-
 def of_network(kernel: Any) -> bool:
     """Whether a kernel is on features of the network that is the mean; features of any other map are those of rows."""
     return isinstance(kernel, Features) or (isinstance(kernel, FeatureKernel) and isinstance(kernel.feature_map, NetworkFeatures))
 
 
 def row_kernel(kernel: Any, num_features: int) -> tuple[Kernel, str]:
-    """A kernel on standardised rows by name, or the one given; and a note where it has one length-scale for many columns."""
+    """A kernel on standardised rows by name, or the one given, in float64; and a note where many columns share a length-scale."""
     if of_network(kernel) or (isinstance(kernel, str) and kernel == "features"):
         raise ValueError(
             "A kernel on features needs a network: mean=module, frozen (freeze_mean=True) for a FeatureKernel; "
             'or use kernel="rbf".'
         )
-    if isinstance(kernel, str) and num_features > MOST_LENGTHSCALES:
-        return named_kernel(kernel, num_features, ard=False), f"{num_features} columns share one length-scale"
-    return named_kernel(kernel, num_features), ""
+    if isinstance(kernel, Kernel):
+        return kernel.double(), ""
+    if not isinstance(kernel, str) or kernel not in NAMED_KERNELS:
+        raise ValueError(f'kernel is "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {kernel!r}.')
+    ard = num_features <= MOST_LENGTHSCALES
+    note = "" if ard else f"{num_features} columns share one length-scale"
+    return default_kernel(num_features, ard=ard, **NAMED_KERNELS[kernel]), note
 
 
 def choose_prior(
@@ -136,7 +134,8 @@ def choose_prior(
     prior = replace(prior, without_folds=tuple(without))
     if asked != "auto" or z is x:
         return PriorChoice(kernel, prior, z, z)
-    count = int(mean_basis_size(data.num_rows, len(z)) * min(1.0, most_inducing / ALL_ROWS))
+    affordable = max(len(z), int((MEAN_OPERATIONS / data.num_rows) ** 0.5))
+    count = int(min(MEAN_BASIS, affordable) * min(1.0, most_inducing / ALL_ROWS))
     return PriorChoice(kernel, prior, z, x[sample_rows(x, count, generator)])
 
 
@@ -164,11 +163,6 @@ def prior_for(
         max_iterations=100 if exact else 60,
         tolerance=EVIDENCE_TOLERANCE,
     )
-
-
-def mean_basis_size(num_rows: int, num_inducing: int) -> int:
-    """How many basis functions a kernel mean has where their number is not given."""
-    return min(MEAN_BASIS, max(num_inducing, int((MEAN_OPERATIONS / num_rows) ** 0.5)))
 
 
 def sample_rows(x: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,13 +21,13 @@ from torch.utils.data import DataLoader
 from gwi.core.covariance import matched_divergence_weight, paper_initial_covariance, titsias_covariance
 from gwi.core.divergences import two_sample_cross_term
 from gwi.core.features import NetworkFeatures
-from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+from gwi.core.kernels import SparsePosteriorKernel, default_kernel, residual_variance, whitened_features
 from gwi.core.likelihoods.gaussian import expected_log_likelihood
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import Digits, SoftmaxLikelihood
-from gwi.core.linalg import bures_fidelity, cholesky, solve_lower
+from gwi.core.linalg import bures_fidelity, cholesky
 from gwi.core.means import ModuleMean
-from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
+from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.prior import PriorFit, fit_prior
 from gwi.core.row_sums import row_sums
 from gwi.core.scaling import CHUNK_SIZE, StandardisedRows
@@ -78,12 +78,11 @@ class JointPosterior:
 
     def features(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "M N"]:
         """φ(x) = L⁻¹ k_Z(x)."""
-        return solve_lower(self.inducing_factor, kernel_matrix(self.kernel, self.inducing_points, x))
+        return whitened_features(self.kernel, self.inducing_points, self.inducing_factor, x)
 
     def variance(self, x: Float[Tensor, "N D"], phi: Float[Tensor, "M N"]) -> Float[Tensor, "J N"]:
         """r_j(x, x)."""
-        residual = residual_part(kernel_variance(self.kernel, x), phi.square().sum(0))
-        return residual + (self.whitened_factor.mT @ phi).square().sum(-2)
+        return residual_variance(self.kernel, x, phi) + (self.whitened_factor.mT @ phi).square().sum(-2)
 
 
 def classification_loss(
@@ -219,12 +218,9 @@ def train_jointly(
     with torch.no_grad():
         task.require_outputs(mean.eval()(sample[:2].to(device)), num_classes)
     asked = options.covariance.num_inducing
-    count = SPARSE_INDUCING if asked == "auto" else asked
-    z = x[torch.randperm(len(x), generator=generator)[: min(count, len(x))].to(device)]
+    z = x[torch.randperm(len(x), generator=generator)[: SPARSE_INDUCING if asked == "auto" else asked].to(device)]
     options.report("prior", 0.0)
-    prior, note = _prior(x, y, z, task, options, settings)
-    prior.kernel.requires_grad_(False)
-    s, beta = _start(x, z, prior, num_rows, num_classes, options, settings)
+    prior, note, s, beta = _start(x, y, z, num_rows, task, options, settings)
     epsilon = task.likelihood.epsilon
     likelihood = SoftmaxLikelihood(num_classes, TRAINING_DIGITS) if epsilon is None else RobustMaxLikelihood(num_classes, epsilon)
     lower = cholesky(kernel_matrix(prior.kernel, z), name="k(Z, Z)").factor
@@ -252,7 +248,7 @@ def train_jointly(
     num_steps = max(1, settings.num_epochs * training.num_batches(settings.batch_size))
     train_epochs(
         mean,
-        torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.learning_rate),
+        torch.optim.AdamW(groups, lr=settings.learning_rate),
         loss,
         batches,
         num_epochs=settings.num_epochs,
@@ -263,44 +259,41 @@ def train_jointly(
     return JointFit(posterior, embedding, prior, beta, num_rows, note, time.perf_counter() - start)
 
 
-def _prior(
+def _start(
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "J N"],
     z: Float[Tensor, "M D"],
+    num_rows: int,
     task: ClassificationTask,
     options: FitOptions,
     settings: Settings,
-) -> tuple[PriorFit, str]:
-    """k by the evidence of each class against the rest; in joint training with the amplitude of Dirichlet logits."""
-    weight = torch.ones_like(y[0])
+) -> tuple[PriorFit, str, Float[Tensor, "M M"], float]:
+    """k by the evidence of each class against the rest, a note on it, S to start from, and β."""
+    weight, note = torch.ones_like(y[0]), ""
     targets = task.coded(y, weight)
     if settings.paper:
         # Rows of the sample come in random order after the first draw of Z; Z itself are rows of it.
         place = torch.cdist(z, x).argmin(1)
         kernel: Kernel = default_kernel(x.shape[1], hyper_priors=False).to(x.device)
-        return fit_prior(kernel, z, targets[:, place], objective="marginal", tolerance=EVIDENCE_TOLERANCE), ""
-    kernel, note = row_kernel(options.kernel, x.shape[1])
-    prior = prior_for(kernel.to(x.device), x, targets, weight, z, options.generator)
-    logits, _ = dirichlet_coding(y)
-    spread = float((logits - logits.mean(1, keepdim=True)).square().mean())
-    return replace(prior, kernel=rescaled(prior, spread)), note
-
-
-def _start(
-    x: Tensor, z: Tensor, prior: PriorFit, num_rows: int, num_classes: int, options: FitOptions, settings: Settings
-) -> tuple[Float[Tensor, "M M"], float]:
-    """S to start from, and β."""
+        prior = fit_prior(kernel, z, targets[:, place], objective="marginal", tolerance=EVIDENCE_TOLERANCE)
+    else:
+        kernel, note = row_kernel(options.kernel, x.shape[1])
+        prior = prior_for(kernel.to(x.device), x, targets, weight, z, options.generator)
+        # The amplitude is that of Dirichlet logits.
+        logits, _ = dirichlet_coding(y)
+        prior = replace(prior, kernel=rescaled(prior, float((logits - logits.mean(1, keepdim=True)).square().mean())))
+    prior.kernel.requires_grad_(False)
     first = x[torch.randperm(len(x), generator=options.generator)[:PAPER_BATCH].to(x.device)]
     if settings.paper:
-        return paper_initial_covariance(prior.kernel, z, first, prior.noise_variance, num_rows), 1.0
+        return prior, note, paper_initial_covariance(prior.kernel, z, first, prior.noise_variance, num_rows), 1.0
     # The softmax's curvature where nothing is known plays the part of 1/σ².
-    noise = num_classes**2 / (num_classes - 1)
+    noise = len(y) ** 2 / (len(y) - 1)
     s = titsias_covariance(row_sums(prior.kernel, z, x, noise_variance=noise * len(x) / num_rows))
     if options.covariance.weight != "auto":
-        return s, float(options.covariance.weight)
+        return prior, note, s, float(options.covariance.weight)
     plain = row_sums(prior.kernel, z, x)
     plain = replace(plain, num_rows=num_rows, gram=plain.gram * (num_rows / len(x)))
-    return s, matched_divergence_weight(plain, noise)
+    return prior, note, s, matched_divergence_weight(plain, noise)
 
 
 def joint_network_fit(
@@ -316,40 +309,36 @@ def joint_network_fit(
     Where the kernel is on features, what the network has learned gives them. Given the mean, the covariance is then found in
     closed form, so that of training is not missed: on pixels it would not know images of other kinds.
     """
-    settings = Settings.of(part, training)
+    module, settings = part.mean if isinstance(part, Paper) else part.module, Settings.of(part, training)
+
+    def trained(task: ClassificationTask, options: FitOptions) -> JointFit:
+        return train_jointly(module, training, shape, task, options, settings)
+
+    def fitted(task: ClassificationTask, options: FitOptions) -> Fit:
+        return _calibrated(trained(task, options), validation, task, options)
+
+    if not isinstance(part, Paper) and not wants_features(options.kernel, shape):
+        return fitted(task, options)
+    sample, _, num_rows = training.sample(1, CHUNK_SIZE, torch.Generator().manual_seed(0))
     if isinstance(part, Paper):
-        return _paper_fit(part, training, validation, shape, task, options, settings)
-    if not wants_features(options.kernel, shape):
-        fit = train_jointly(part.module, training, shape, task, options, settings)
-        return _calibrated(fit, validation, task, options)
+        return _paper_fit(fitted, num_rows, task, options)
     # Whether the network has layers to look at is tried before it is trained.
-    sample, _, _ = training.sample(1, CHUNK_SIZE, torch.Generator().manual_seed(0))
-    NetworkFeatures(copy.deepcopy(part.module).to(dtype=options.network_dtype), layer_of(options.kernel)).fit(sample)
-    fit = train_jointly(part.module, training, shape, task, replace(options, kernel="rbf"), settings)
+    NetworkFeatures(copy.deepcopy(module).to(dtype=options.network_dtype), layer_of(options.kernel)).fit(sample)
+    fit = trained(task, replace(options, kernel="rbf"))
     network = Frozen(fit.posterior.mean.module)
     kernel = options.kernel if not isinstance(options.kernel, str) else "features"
     return frozen_fit(network, training, validation, shape, task, replace(options, kernel=kernel), seconds=fit.seconds)
 
 
-def _paper_fit(
-    part: Paper,
-    training: Batches,
-    validation: Batches,
-    shape: tuple[int, ...],
-    task: ClassificationTask,
-    options: FitOptions,
-    settings: Settings,
-) -> Fit:
+def _paper_fit(fitted: Callable[..., Fit], num_rows: int, task: ClassificationTask, options: FitOptions) -> Fit:
     """The paper's protocol [ap:Classification]: robust-max, M ∈ {½, ¾, 1} √N by validation NLL unless given, a factor a class."""
     task = replace(task, tempering="per-class")
-    _, _, num_rows = training.sample(1, CHUNK_SIZE, torch.Generator().manual_seed(0))
     asked = options.covariance.num_inducing
     sizes = [max(1, round(f * math.sqrt(num_rows))) for f in PAPER_FACTORS] if asked == "auto" else [asked]
     fits = []
     for size in dict.fromkeys(sizes):
         covariance = copy.copy(options.covariance).set_params(num_inducing=size)
-        trained = train_jointly(part.mean, training, shape, task, replace(options, covariance=covariance), settings)
-        fits.append(_calibrated(trained, validation, task, options))
+        fits.append(fitted(task, replace(options, covariance=covariance)))
     best = min(fits, key=lambda fit: fit.summary.held_out_nll[1])
     tried = ", ".join(f"{fit.summary.num_inducing}: {fit.summary.held_out_nll[1]:.3f}" for fit in fits)
     note = f"the paper's protocol; validation NLL of each M: {tried}"
@@ -360,17 +349,16 @@ def _paper_fit(
 def _calibrated(fit: JointFit, validation: Batches, task: ClassificationTask, options: FitOptions) -> Fit:
     """The scales by the validation rows, and the whole as a model."""
     q, embedding, start = fit.posterior, fit.embedding, time.perf_counter()
-    logits, variances, levels, labels = [], [], [], []
+    parts = []
     for rows, label in validation.in_order(CHUNK_SIZE):
         flat = embedding(rows.to(options.device))
-        logits.append(q.mean(rows.to(options.device)).double())
-        variances.append(q.variance(flat, q.features(flat)))
-        levels.append(kernel_variance(q.kernel, flat))
-        labels.append(label)
-    y = task.targets(torch.cat(labels).numpy(), embedding.scales, options.device)
+        variance = q.variance(flat, q.features(flat))
+        parts.append((q.mean(rows.to(options.device)).double(), variance, kernel_variance(q.kernel, flat), label))
+    logits, variance, level, labels = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
+    y = task.targets(labels.numpy(), embedding.scales, options.device)
     mean = task.in_own_units(q.mean, embedding.scales, embedding.shape)
     seconds = fit.seconds + time.perf_counter() - start
-    member = Member(type(q.mean.module).__name__, mean, torch.cat(logits, dim=1), seconds)
+    member = Member(type(q.mean.module).__name__, mean, logits, seconds)
     # The rows themselves are not needed any more; their number is.
     held_out = HeldOut(y.new_empty(y.shape[1], 0), y, torch.ones_like(y[0]), None, may_be_known=False)
     nothing = y.new_empty(0, 0), y[:, :0], y[0, :0]
@@ -378,7 +366,6 @@ def _calibrated(fit: JointFit, validation: Batches, task: ClassificationTask, op
     # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
     stacked = (task if task.likelihood.epsilon is None else replace(task, tempering=1.0)).stack((member,), held_out)
     s = q.whitened_factor.detach() @ q.whitened_factor.detach().mT
-    variance, level = torch.cat(variances, dim=1), torch.cat(levels)
     covariances = [HeldOutCovariance("trained", s[j], variance[j], level, fit.divergence_weight) for j in range(len(y))]
     posterior = GaussianMeasure(mean, SparsePosteriorKernel(q.kernel, q.inducing_points, s)).requires_grad_(False).eval()
     model, summary = task.calibrate(data, posterior, stacked, covariances, embedding, fit.note)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import log_softmax
 from torch import Tensor
 
 from gwi._typing import Array
@@ -18,6 +21,7 @@ from gwi.core.means import ConstantMean, KernelMean, SumMean
 from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.core.prior import PriorFit
 from gwi.fitting.data import CHUNK_SIZE, HeldOut
+from gwi.fitting.logit_targets import smoothed
 from gwi.fitting.task import StackedMean
 
 # Prior variances of a correction, in squared logits.
@@ -72,27 +76,28 @@ def learn_correction(
     num_rows = y.shape[1]
     if num_rows < FEWEST_ROWS:
         return None
-    # φ = U s Wᵀ: few directions matter.
-    directions, basis = _principal(features)
-    problem = _Problem(*(part.cpu().numpy() for part in (logits.mT, basis.mT, _smoothed(y).mT, weight)))
+    # φ = U s Wᵀ: few directions hold nearly all of the basis.
+    values, vectors = torch.linalg.eigh(features @ features.mT)
+    directions = vectors[:, values > LEAST_SHARE * values[-1]].flip(-1)
+    basis = directions.mT @ features
+    problem = _Problem(*(part.cpu().numpy() for part in (logits.mT, basis.mT, smoothed(y).mT, weight)))
     fold = np.random.default_rng(0).permutation(num_rows) % NUM_FOLDS
-    plain = problem.losses(problem.cross_fitted(fold, 0.0, None).logits)
-    tried: list[tuple[float, _CrossFitted, Array]] = []
-    starts = None
+    starts: Sequence[Array | None] = [None] * NUM_FOLDS
+    plain = problem.losses(problem.cross_fitted(fold, 0.0, starts)[0])
+    tried: list[_Tried] = []
     for variance in VARIANCES:
-        fitted = problem.cross_fitted(fold, variance, starts)
-        starts = fitted.solutions
-        tried.append((variance, fitted, problem.losses(fitted.logits)))
-        if len(tried) > 1 and tried[-1][2].mean() >= tried[-2][2].mean():
+        judged, starts = problem.cross_fitted(fold, variance, starts)
+        tried.append(_Tried(variance, judged, problem.losses(judged), starts[0]))
+        if len(tried) > 1 and tried[-1].losses.mean() >= tried[-2].losses.mean():
             break
-    best = min(tried, key=lambda item: item[2].mean())
+    best = min(tried, key=lambda item: item.losses.mean())
     # The least one that the rows cannot tell from the best: which is best of several, and that it is, is partly chance.
-    variance, chosen, losses = next(item for item in tried if not _is_beyond(item[2] - best[2], 1.0))
-    if not _is_beyond(plain - losses, LEAST_GAIN):
+    chosen = next(item for item in tried if not _is_beyond(item.losses - best.losses, 1.0))
+    if not _is_beyond(plain - chosen.losses, LEAST_GAIN):
         return None
-    scale, offset, coefficients = problem.parts(problem.solve(np.ones(num_rows, bool), variance, chosen.solutions[0]), variance)
-    v, b, judged = (torch.from_numpy(part).to(features) for part in (coefficients.T, offset, chosen.logits.T))
-    return Correction(scale, v @ directions.mT, b, judged, variance)
+    scale, offset, inner = problem.parts(problem.solve(chosen.variance, chosen.start))
+    v, b, found = (torch.from_numpy(part).to(features) for part in (chosen.variance**0.5 * inner.T, offset, chosen.logits.T))
+    return Correction(scale, v @ directions.mT, b, found, chosen.variance)
 
 
 def _is_beyond(gains: Array, errors: float) -> bool:
@@ -100,25 +105,13 @@ def _is_beyond(gains: Array, errors: float) -> bool:
     return bool(gains.mean() > errors * gains.std() / len(gains) ** 0.5)
 
 
-def _principal(features: Float[Tensor, "M V"]) -> tuple[Float[Tensor, "M R"], Float[Tensor, "R V"]]:
-    """Directions that hold nearly all of the basis, and the rows in them."""
-    values, vectors = torch.linalg.eigh(features @ features.mT)
-    directions = vectors[:, values > LEAST_SHARE * values[-1]].flip(-1)
-    return directions, directions.mT @ features
+class _Tried(NamedTuple):
+    """A prior variance, the logits and losses of each row from the other folds, and the solution without the first fold."""
 
-
-def _smoothed(y: Float[Tensor, "J V"]) -> Float[Tensor, "J V"]:
-    """As if one more row had every label: rows that are all told apart would else ask for an infinite scale (Platt 1999)."""
-    wrong = 1 / (y.shape[1] + 1)
-    return (1 - wrong) * y + wrong / len(y)
-
-
-@dataclass(frozen=True)
-class _CrossFitted:
-    """Logits of each row from the other folds, and the solutions they come from."""
-
+    variance: float
     logits: Array
-    solutions: list[Array]
+    losses: Array
+    start: Array | None
 
 
 @dataclass(frozen=True)
@@ -139,53 +132,49 @@ class _Problem:
 
     def losses(self, logits: Array) -> Array:
         """The weighted cross-entropy of each row."""
-        return self.weight * (_log_total(logits) - (self.target * logits).sum(1))
+        return -self.weight * (self.target * log_softmax(logits, axis=1)).sum(1)
 
-    def solve(self, rows: NDArray[np.bool_], variance: float, start: Array | None) -> Array:
-        """The most probable parameters by some of the rows; without variance, of the scale alone."""
-        logits, target, weight = self.logits[rows], self.target[rows], self.weight[rows]
-        basis = variance**0.5 * self.basis[rows]
-        num_classes, num_directions = logits.shape[1], basis.shape[1] if variance > 0 else 0
+    def parts(self, parameters: Array) -> tuple[float, Array, Array]:
+        """t, b, and v/τ, one column a class; no row of the last where there is no variance."""
+        num_classes = self.logits.shape[1]
+        inner = parameters[1 + num_classes :].reshape(-1, num_classes)
+        return float(parameters[0]), parameters[1 : 1 + num_classes], inner
+
+    def corrected(self, parameters: Array, variance: float) -> Array:
+        """t·m + vᵀφ + b of each row."""
+        scale, offset, inner = self.parts(parameters)
+        return scale * self.logits + offset + variance**0.5 * (self.basis[:, : len(inner)] @ inner)
+
+    def solve(self, variance: float, start: Array | None) -> Array:
+        """The most probable parameters; without variance, of the scale alone."""
+        num_rows, num_classes = self.logits.shape
+        size = 1 + num_classes * (1 + self.basis.shape[1] if variance > 0 else 1)
 
         def objective(parameters: Array) -> tuple[float, Array]:
-            scale, offset = parameters[0], parameters[1 : 1 + num_classes]
-            inner = parameters[1 + num_classes :].reshape(num_directions, num_classes)
-            combined = scale * logits + offset + basis[:, :num_directions] @ inner
-            log_total = _log_total(combined)
-            loss = weight @ (log_total - (target * combined).sum(1)) + 0.5 * (offset @ offset + (inner * inner).sum())
-            error = weight[:, None] * (np.exp(combined - log_total[:, None]) - target)
+            _, offset, inner = self.parts(parameters)
+            log_p = log_softmax(self.corrected(parameters, variance), axis=1)
+            loss = 0.5 * (offset @ offset + (inner * inner).sum()) - self.weight @ (self.target * log_p).sum(1)
+            error = self.weight[:, None] * (np.exp(log_p) - self.target)
             into_offset = error.sum(0) + offset if variance > 0 else np.zeros(num_classes)
-            into_inner = basis[:, :num_directions].T @ error + inner
-            gradient = np.concatenate([[(error * logits).sum()], into_offset, into_inner.ravel()])
-            return loss / len(weight), gradient / len(weight)
+            into_inner = variance**0.5 * (self.basis[:, : len(inner)].T @ error) + inner
+            gradient = np.concatenate([[(error * self.logits).sum()], into_offset, into_inner.ravel()])
+            return loss / num_rows, gradient / num_rows
 
-        size = 1 + num_classes * (1 + num_directions)
         begin = np.r_[1.0, np.zeros(size - 1)] if start is None else start
         bounds = [(1e-3, 50.0), *[(None, None)] * (size - 1)]
         found = minimize(objective, begin, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 200, "ftol": 1e-8})
         return np.asarray(found.x)
 
-    def parts(self, solution: Array, variance: float) -> tuple[float, Array, Array]:
-        """t, b, and v, one column a class."""
-        num_classes = self.logits.shape[1]
-        inner = solution[1 + num_classes :].reshape(-1, num_classes)
-        return float(solution[0]), solution[1 : 1 + num_classes], variance**0.5 * inner
-
-    def cross_fitted(self, fold: NDArray[np.int64], variance: float, starts: list[Array] | None) -> _CrossFitted:
-        """Each row's logits from the rows of other folds."""
+    def cross_fitted(self, fold: NDArray[np.int64], variance: float, starts: Sequence[Array | None]) -> tuple[Array, list[Array]]:
+        """Each row's logits from the rows of other folds, and the solutions they come from."""
         found, solutions = np.empty_like(self.logits), []
-        for i in range(NUM_FOLDS):
-            solution = self.solve(fold != i, variance, None if starts is None else starts[i])
-            scale, offset, inner = self.parts(solution, variance)
-            rows = fold == i
-            found[rows] = scale * self.logits[rows] + offset + self.basis[rows][:, : len(inner)] @ inner
-            solutions.append(solution)
-        return _CrossFitted(found, solutions)
+        for i, start in enumerate(starts):
+            solutions.append(self._at(fold != i).solve(variance, start))
+            found[fold == i] = self._at(fold == i).corrected(solutions[-1], variance)
+        return found, solutions
 
-
-def _log_total(logits: Array) -> Array:
-    top = logits.max(1)
-    return top + np.log(np.exp(logits - top[:, None]).sum(1))
+    def _at(self, rows: NDArray[np.bool_]) -> _Problem:
+        return _Problem(self.logits[rows], self.basis[rows], self.target[rows], self.weight[rows])
 
 
 @torch.no_grad()

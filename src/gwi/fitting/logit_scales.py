@@ -22,9 +22,9 @@ TemperingName = Literal["auto", "per-class"]
 
 # Where the unseen rows do not say how large logits and their variances are, s, α and γ are near these: log-normal, median, width.
 # A few hundred rows of which most are told apart would else ask for logits of three times their size, and new rows regret it.
-SCALE_PRIOR = (1.0, 0.3)
-TEMPERING_PRIOR = (1.0, 1.5)
-DISAGREEMENT_PRIOR = (1.0, 1.0)
+PRIORS = {"scale": (1.0, 0.3), "alpha": (1.0, 1.5), "gamma": (1.0, 1.0)}
+# Edges of the first simplex, in logarithms.
+EDGES = {"scale": 0.1, "alpha": -1.0, "gamma": -1.0}
 # Of the logarithms of all scales that are chosen.
 LOG_BOUNDS = (-8.0, 2.0)
 # Numbers (rows times classes) on which scales are chosen: the likelihood is then known to a thousandth of a nat. Those of the
@@ -41,7 +41,7 @@ class Judgement:
         variance: r of each, untempered.
         disagreement: d² of each, at the scale of the logits; None for a single mean.
         label: the class of each row.
-        weight: of each row, mean one.
+        weight: of each row; mean one where it was sampled.
         num_rows: that they stand for.
         epsilon: ε of robust-max; None for softmax.
     """
@@ -54,42 +54,21 @@ class Judgement:
     num_rows: int
     epsilon: float | None
 
-    @staticmethod
-    def of(
-        mean: Float[Tensor, "J V"],
-        variance: Float[Tensor, "J V"],
-        disagreement: Float[Tensor, "J V"] | None,
-        label: Tensor,
-        weight: Float[Tensor, " V"],
-        epsilon: float | None,
-    ) -> Judgement:
-        """Of a sample of the held-out rows, or of all."""
-        num_classes, num_rows = mean.shape
-        count = min(num_rows, max(FEWEST_ROWS, JUDGED_NUMBERS // num_classes))
-        rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:count].to(variance.device)
-        return Judgement(
-            mean=mean[:, rows],
-            variance=variance[:, rows],
-            disagreement=None if disagreement is None else disagreement[:, rows],
-            label=label[rows],
-            weight=weight[rows] / weight[rows].mean(),
-            num_rows=num_rows,
-            epsilon=epsilon,
-        )
+    def sampled(self) -> Judgement:
+        """Some of the rows at random, or all where they are few."""
+        order = torch.randperm(self.num_rows, generator=torch.Generator().manual_seed(0)).to(self.variance.device)
+        return self._at(order[: max(FEWEST_ROWS, JUDGED_NUMBERS // len(self.mean))])
 
     def some(self, numbers: int) -> Judgement:
         """The first rows, so many that they hold at most so many numbers, though some rows in any case."""
         count = max(FEWEST_ROWS, numbers // len(self.mean))
-        if count >= len(self.label):
-            return self
-        return replace(
-            self,
-            mean=self.mean[:, :count],
-            variance=self.variance[:, :count],
-            disagreement=None if self.disagreement is None else self.disagreement[:, :count],
-            label=self.label[:count],
-            weight=self.weight[:count] / self.weight[:count].mean(),
-        )
+        return self if count >= len(self.label) else self._at(slice(count))
+
+    def _at(self, rows: Tensor | slice) -> Judgement:
+        mean, variance, label = self.mean[:, rows], self.variance[:, rows], self.label[rows]
+        disagreement = None if self.disagreement is None else self.disagreement[:, rows]
+        weight = self.weight[rows] / self.weight[rows].mean()
+        return replace(self, mean=mean, variance=variance, disagreement=disagreement, label=label, weight=weight)
 
     @torch.no_grad()
     def nll(self, scale: float, alpha: Array, gamma: float, digits: Literal[3, 5] = 5) -> float:
@@ -129,29 +108,28 @@ def choose_scales(judgement: Judgement, tempering: float | TemperingName | None)
 
     With a given factor, or None for one, only γ is chosen.
     """
-    num_classes = len(judgement.mean)
-    several = judgement.disagreement is not None
-    fixed = 1.0 if tempering is None else None if isinstance(tempering, str) else float(tempering)
+    automatic = isinstance(tempering, str)
+    given = {"scale": 1.0, "alpha": 1.0 if tempering is None or automatic else float(tempering), "gamma": 0.0}
     # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.
-    free = {"scale": fixed is None and judgement.epsilon is None, "alpha": fixed is None, "gamma": several}
+    is_free = {"scale": automatic and judgement.epsilon is None, "alpha": automatic, "gamma": judgement.disagreement is not None}
+    free = [name for name in given if is_free[name]]
 
-    def unpack(parameters: Array) -> tuple[float, Array, float]:
-        values = iter(np.exp(np.clip(parameters, *LOG_BOUNDS)))
-        scale = float(next(values)) if free["scale"] else 1.0
-        alpha = np.full(num_classes, float(next(values)) if free["alpha"] else fixed if fixed is not None else 1.0)
-        return scale, alpha, float(next(values)) if free["gamma"] else 0.0
+    def scales(parameters: Array) -> dict[str, float]:
+        return dict(zip(free, np.exp(np.clip(parameters, *LOG_BOUNDS)).tolist(), strict=True))
+
+    def unpack(chosen: dict[str, float]) -> tuple[float, Array, float]:
+        values = given | chosen
+        return values["scale"], np.full(len(judgement.mean), values["alpha"]), values["gamma"]
 
     def objective(parameters: Array, judgement: Judgement, digits: Literal[3, 5]) -> float:
-        scale, alpha, gamma = unpack(parameters)
-        penalty = _log_normal(scale, SCALE_PRIOR) if free["scale"] else 0.0
-        penalty += _log_normal(alpha[0], TEMPERING_PRIOR) if free["alpha"] else 0.0
-        penalty += _log_normal(gamma, DISAGREEMENT_PRIOR) if several else 0.0
-        return judgement.nll(scale, alpha, gamma, digits) + penalty / judgement.num_rows
+        chosen = scales(parameters)
+        penalty = sum(_log_normal(value, PRIORS[name]) for name, value in chosen.items())
+        return judgement.nll(*unpack(chosen), digits) + penalty / judgement.num_rows
 
-    if not any(free.values()):
-        return unpack(np.array([]))
+    if not free:
+        return unpack({})
     # Few rows and digits tell roughly, at a twelfth of the cost; all of them finish.
-    lengths = np.array([length for length, used in zip((0.1, -1.0, -1.0), free.values(), strict=True) if used])
+    lengths = np.array([EDGES[name] for name in free])
     stages = ((judgement.some(FIRST_NUMBERS), 3, 1.0, 40), (judgement, 5, 0.2, 5))
     point = np.zeros(len(lengths))
     for rows, digits, share, evaluations in stages:
@@ -159,7 +137,7 @@ def choose_scales(judgement: Judgement, tempering: float | TemperingName | None)
         simplex = np.vstack([point, point + np.diag(share * lengths)])
         options = {"maxfev": evaluations * len(lengths), "xatol": 0.02, "fatol": 2e-5, "initial_simplex": simplex}
         point = minimize(objective, point, args=(rows, digits), method="Nelder-Mead", options=options).x
-    scale, alpha, gamma = unpack(point)
+    scale, alpha, gamma = unpack(scales(point))
     if tempering == "per-class":
         alpha = _factor_of_each_class(lambda a: judgement.nll(scale, a, gamma), alpha, judgement.num_rows)
     return scale, alpha, gamma
@@ -174,7 +152,7 @@ def _factor_of_each_class(nll: Callable[[Array], float], start: Array, num_rows:
             def objective(log_factor: Array, j: int = j) -> float:
                 tried = alpha.copy()
                 tried[j] = start[j] * math.exp(float(log_factor[0]))
-                return nll(tried) + _log_normal(tried[j] / start[j], TEMPERING_PRIOR) / num_rows
+                return nll(tried) + _log_normal(tried[j] / start[j], PRIORS["alpha"]) / num_rows
 
             begin = math.log(alpha[j] / start[j])
             simplex = np.array([[begin], [begin + 0.7]])

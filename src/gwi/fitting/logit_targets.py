@@ -26,6 +26,12 @@ def indicators(labels: Sequence[int] | NDArray[Any], num_classes: int, device: t
     return nn.functional.one_hot(index, num_classes).mT.to(torch.float64).contiguous()
 
 
+def smoothed(y: Float[Tensor, "J N"]) -> Float[Tensor, "J N"]:
+    """As if one more row had every label: rows that are all told apart would else ask for an infinite scale (Platt 1999)."""
+    wrong = 1 / (y.shape[1] + 1)
+    return (1 - wrong) * y + wrong / len(y)
+
+
 def indicator_rates(totals: Float[Tensor, " J"]) -> Float[Tensor, " J"]:
     """The share of each class, none of them zero, from how often each stands there."""
     return (totals + 0.5) / (totals.sum() + 0.5 * len(totals))
@@ -36,14 +42,12 @@ def indicator_coding(rates: Float[Tensor, " J"]) -> Rule:
     return lambda _, y: (y - rates[:, None]) / (rates * (1 - rates)).sqrt()[:, None]
 
 
-def dirichlet_coding(
-    y: Float[Tensor, "J N"], concentration: float = CONCENTRATION
-) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
+def dirichlet_coding(y: Float[Tensor, "J N"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
     """Labels as logits with Gaussian noise (Milios et al. 2018): the mean and variance of log γ, γ_j ~ Gamma(α + y_j).
 
     In this way classification is regression, and its kernel mean is in closed form.
     """
-    alpha = concentration + y
+    alpha = CONCENTRATION + y
     variance = (1 + alpha.reciprocal()).log()
     return alpha.log() - variance / 2, variance
 

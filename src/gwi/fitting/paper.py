@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal, cast
 
 import numpy as np
@@ -126,7 +127,9 @@ def fit_paper(
     if max_steps is not None:
         num_epochs = max(1, min(num_epochs, max_steps // num_batches))
 
-    fits = []
+    fits: list[PaperFit] = []
+    validation_nll: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     for m in tried:
         start = time.perf_counter()
         posterior, noise_variance = initial_posterior(
@@ -143,7 +146,7 @@ def fit_paper(
             num_comparison_points=num_comparison_points,
             learning_rate=learning_rate,
             generator=generator,
-            on_epoch=None if on_epoch is None else _with_num_inducing(on_epoch, m),
+            on_epoch=None if on_epoch is None else partial(on_epoch, m),
         )
         with torch.no_grad():
             mean, variance = posterior.marginals(x[validation])
@@ -151,25 +154,10 @@ def fit_paper(
         unbounded = float(tempering_factor(residuals, total))
         # Not zero: validation rows that are met exactly would send the density there to infinity.
         factor = max(min(unbounded, max_tempering_factor), 1e-6)
-        fits.append(
-            PaperFit(
-                posterior=posterior,
-                noise_variance=noise_variance,
-                tempering_factor=factor,
-                unbounded_tempering_factor=unbounded,
-                num_inducing=m,
-                validation_nll={m: _nll(residuals, factor * total)},
-                validation_rows=validation,
-                losses=losses,
-                seconds={m: time.perf_counter() - start},
-            )
-        )
-    best = min(fits, key=lambda fit: fit.validation_nll[fit.num_inducing])
-    return replace(
-        best,
-        validation_nll={m: nll for fit in fits for m, nll in fit.validation_nll.items()},
-        seconds={m: seconds for fit in fits for m, seconds in fit.seconds.items()},
-    )
+        validation_nll[m] = average_nll(residuals[None], factor * total[None], torch.ones_like(total), [math.inf])
+        seconds[m] = time.perf_counter() - start
+        fits.append(PaperFit(posterior, noise_variance, factor, unbounded, m, validation_nll, validation, losses, seconds))
+    return min(fits, key=lambda fit: validation_nll[fit.num_inducing])
 
 
 def paper_num_inducing(num_data: int, kind: Kind) -> tuple[int, ...]:
@@ -289,14 +277,6 @@ def batch_loss(
     return num_data / 2 * (LOG_TWO_PI + math.log(noise_variance) + misfit) + distance
 
 
-def _nll(residuals: Tensor, variance: Tensor) -> float:
-    return float((LOG_TWO_PI + variance.log() + residuals.square() / variance).mean() / 2)
-
-
-def _with_num_inducing(on_epoch: Callable[[int, int, float], None], num_inducing: int) -> Callable[[int, float], None]:
-    return lambda epoch, loss: on_epoch(num_inducing, epoch, loss)
-
-
 def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
     """GWI-net or GWI: SVGP by the paper's protocol [ap:Implementation], as a model that predicts; one target.
 
@@ -312,12 +292,6 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
         raise ValueError(f"The paper's protocol takes one target; got {len(data.y)}: fit one estimator for each.")
     if not torch.isclose(data.weight, data.weight[:1]).all():
         raise ValueError("The paper's protocol knows no sample weights; leave them out, or choose another mean.")
-    epochs: list[int] = []
-
-    def on_epoch(num_inducing: int, epoch: int, loss: float) -> None:
-        epochs.append(epoch)
-        options.report(f"M = {num_inducing}", (epoch + 1) / 1000)
-
     fit = fit_paper(
         data.x,
         data.y[0],
@@ -326,7 +300,7 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
         # The text bounds it by one, the released code does not, and where the prior came out too narrow it has to widen.
         max_tempering_factor=math.inf,
         generator=data.generator,
-        on_epoch=on_epoch,
+        on_epoch=lambda num_inducing, epoch, _: options.report(f"M = {num_inducing}", (epoch + 1) / 1000),
     )
     x, y = data.x[fit.validation_rows], data.y[:, fit.validation_rows]
     mean, variance = fit.posterior.marginals(x)
@@ -343,7 +317,7 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
         disagreement_weight=np.zeros(1),
         scores=((y - mean).abs() / (factor * spread).sqrt()).sort(-1).values,
     )
-    weight = torch.ones_like(y[0])
+    nll = partial(average_nll, y - mean, weight=torch.ones_like(y[0]), degrees_of_freedom=[math.inf])
     tried = ", ".join(f"{m}: {nll:.3f}" for m, nll in fit.validation_nll.items())
     member = Member(kind, cast(nn.Module, fit.posterior.mean), mean, sum(fit.seconds.values()))
     summary = Summary(
@@ -356,14 +330,11 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
         divergence_weight=(1.0,),
         tempering=(factor,),
         disagreement_weight=(0.0,),
-        held_out_nll=(
-            average_nll(y - mean, spread, weight, [math.inf]),
-            average_nll(y - mean, factor * spread, weight, [math.inf]),
-        ),
+        held_out_nll=(nll(spread), nll(factor * spread)),
         seconds=math.nan,
         noise=(math.inf,),
         degrees_of_freedom=(math.inf,),
-        note=f"the paper's protocol, {len(epochs)} epochs in all; validation NLL of each M: {tried}",
+        note=f"the paper's protocol, {len(fit.losses) * len(fit.seconds)} epochs in all; validation NLL of each M: {tried}",
     )
     stacked = StackedMean((member,), y.new_ones(1, 1), y.new_ones(1, 1, y.shape[1]))
     kernel, z = fit.posterior.kernel.prior_kernel, fit.posterior.kernel.inducing_points

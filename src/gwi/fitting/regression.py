@@ -113,7 +113,7 @@ class RegressionTask(Task):
             def weigh(rows: Tensor) -> Tensor:
                 return convex_weights(predictions[:, j, rows], y[j, rows], weight[rows])
 
-            return cross_fitted(weigh, len(members), y.shape[1], held_out.fold, y.device)
+            return cross_fitted(weigh, y.shape[1], held_out.fold, y.device)
 
         parts = [of_target(j) for j in range(len(y))]
         weights, held_out_weights = (torch.stack(part) for part in zip(*parts, strict=True))

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from scipy.optimize import minimize, nnls
+from scipy.special import log_softmax
 from torch import Tensor
 
 from gwi._typing import Array
+from gwi.fitting.logit_targets import smoothed
 
 # Of the weights of a stack towards equal ones: inside training rows of eight tables 0.1 lowered the error in gaps by 1–4 % on
 # four of seven and cost at most 0.7 % anywhere.
@@ -52,24 +54,19 @@ def convex_weights(
 
 
 def cross_fitted(
-    weigh: Callable[[Tensor], Float[Tensor, " K"]],
-    num_means: int,
-    num_rows: int,
-    fold: Int[Tensor, " V"] | None,
-    device: torch.device,
+    weigh: Callable[[Tensor], Float[Tensor, " K"]], num_rows: int, fold: Int[Tensor, " V"] | None, device: torch.device
 ) -> tuple[Float[Tensor, " K"], Float[Tensor, "K V"]]:
     """Weights by all held-out rows, and those of each row from other folds: weights, too, flatter the rows they are fitted to.
 
     Args:
         weigh: the weights by the rows whose places it is given.
-        num_means: K.
         num_rows: V.
         fold: of each row; None where they have none.
         device: where tensors live.
     """
     weights = weigh(torch.ones(num_rows, dtype=torch.bool, device=device))
     unseen = weights[:, None].repeat(1, num_rows)
-    if num_means > 1 and num_rows >= FEWEST_CROSS_FITTED:
+    if len(weights) > 1 and num_rows >= FEWEST_CROSS_FITTED:
         if fold is None:
             fold = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0)).to(device) % NUM_WEIGHT_FOLDS
         for k in fold.unique().tolist():
@@ -101,35 +98,27 @@ def logit_weights(
     if len(held_out) > 1 and scale == "auto":
         own = held_out.new_tensor([best_scale(part, y, sample_weight)[0] for part in held_out])
     logits = (own[:, None, None] * held_out).cpu().numpy()
-    # As if one more row had every label: rows that are all told apart would else ask for an infinite scale (Platt 1999).
-    wrong = 1 / (y.shape[1] + 1)
-    target, weight = ((1 - wrong) * y + wrong / len(y)).cpu().numpy(), sample_weight.cpu().numpy()
+    target, weight = smoothed(y).cpu().numpy(), sample_weight.cpu().numpy()
     num_means = len(logits)
+    scale_penalty = SCALE_PENALTY if num_means > 1 and scale == "auto" else 0.0
 
     def objective(products: Array) -> tuple[float, Array]:
-        combined = np.tensordot(products, logits, axes=1)
-        top = combined.max(0)
-        log_total = top + np.log(np.exp(combined - top).sum(0))
-        loss = weight @ (log_total - (target * combined).sum(0))
-        gradient = np.einsum("jv,kjv->k", weight * (np.exp(combined - log_total) - target), logits)
+        log_p = log_softmax(np.tensordot(products, logits, axes=1), axis=0)
+        loss = -weight @ (target * log_p).sum(0)
+        gradient = np.einsum("jv,kjv->k", weight * (np.exp(log_p) - target), logits)
         away, excess = products - products.mean(), products.sum() - 1
-        loss += SHRINKAGE * num_means * away @ away
-        gradient += 2 * SHRINKAGE * num_means * away
-        if num_means > 1 and scale == "auto":
-            loss += SCALE_PENALTY * excess**2
-            gradient += 2 * SCALE_PENALTY * excess
+        loss += SHRINKAGE * num_means * away @ away + scale_penalty * excess**2
+        gradient += 2 * SHRINKAGE * num_means * away + 2 * scale_penalty * excess
         return loss / len(weight), gradient / len(weight)
 
-    start = np.full(num_means, (1.0 if scale == "auto" else scale) / num_means)
+    products = np.full(num_means, (1.0 if scale == "auto" else scale) / num_means)
     if scale == "auto":
-        products = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(1e-6, 50.0)] * num_means).x
-    elif num_means == 1:
-        products = start
-    else:
-        total = {"type": "eq", "fun": lambda p: p.sum() - scale, "jac": lambda p: np.ones_like(p)}
-        products = minimize(
-            objective, start, jac=True, method="SLSQP", bounds=[(0.0, scale)] * num_means, constraints=[total]
-        ).x.clip(0.0)
+        products = minimize(objective, products, jac=True, method="L-BFGS-B", bounds=[(1e-6, 50.0)] * num_means).x
+    elif num_means > 1:
+        total = {"type": "eq", "fun": lambda p: p.sum() - scale, "jac": np.ones_like}
+        bounds = [(0.0, scale)] * num_means
+        found = minimize(objective, products, jac=True, method="SLSQP", bounds=bounds, constraints=[total])
+        products = found.x.clip(0.0)
     products = products * own.cpu().numpy()
     # Weights that no prediction can tell from zero would keep their members in the model for nothing.
     products = np.where(products < 1e-3 * products.sum(), 0.0, products)

@@ -48,14 +48,14 @@ class RobustMaxLikelihood(nn.Module):
         if mean.shape[0] != self.num_classes:
             raise ValueError(f"Robust-max over {self.num_classes} classes got means of {mean.shape[0]} outputs.")
         rule: Callable[[Tensor, Tensor], Tensor] = _composite_argmax
-        row_size = _composite_row_size(self.num_classes)
+        row_size = self.num_classes * num_composite_nodes(self.num_classes)
         if self.quadrature == "gauss-hermite":
             rule = partial(_gauss_hermite_argmax, num_nodes=self.num_nodes)
             row_size = self.num_classes**2 * self.num_nodes
         num_rows = max(1, _CHUNK_SIZE // row_size)
         chunks = list(zip(mean.split(num_rows, dim=1), variance.split(num_rows, dim=1), strict=True))
         if torch.is_grad_enabled() and len(chunks) > 1:
-            return torch.cat([checkpoint(rule, m, r, use_reentrant=False) for m, r in chunks], dim=1)
+            rule = partial(checkpoint, rule, use_reentrant=False)
         return torch.cat([rule(m, r) for m, r in chunks], dim=1)
 
     def _probability_of(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -116,10 +116,6 @@ def num_composite_nodes(num_classes: int) -> int:
     return (len(_BREAKPOINTS) * num_classes - 1) * len(_NODES)
 
 
-def _composite_row_size(num_classes: int) -> int:
-    return num_classes * num_composite_nodes(num_classes)
-
-
 def _composite_argmax(mean: Tensor, variance: Tensor) -> Tensor:
     """S_j = ∫ N(t | m_j, r_j) Π_{l≠j} Φ((t − m_l)/√r_l) dt on one set of nodes for all classes."""
     std = _positive_std(variance)
@@ -142,7 +138,7 @@ class _ChosenArgmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         with_gradient = any(ctx.needs_input_grad[:2])
-        num_rows = max(1, _CHUNK_SIZE // _composite_row_size(mean.shape[0]))
+        num_rows = max(1, _CHUNK_SIZE // (mean.shape[0] * num_composite_nodes(mean.shape[0])))
         parts = [
             _chosen_argmax(*part, with_gradient)
             for part in zip(mean.split(num_rows, 1), variance.split(num_rows, 1), y.split(num_rows), strict=True)
