@@ -74,7 +74,7 @@ class RegressionModel:
         return torch.stack([noise(features) for noise in self.noises])
 
     @torch.no_grad()
-    def parts(self, X: Array, chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array, Array]:
+    def parts(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array, Array]:
         """Mean, r, γ d² and noise variance at each row, standardised, one row an output."""
         found = np.empty((4, len(self.noises), len(X)))
         for i, x in enumerate(self.rows(X, chunk_size)):
@@ -83,7 +83,7 @@ class RegressionModel:
             found[..., i * chunk_size : (i + 1) * chunk_size] = part.cpu().numpy()
         return found[0], found[1], found[2], found[3]
 
-    def marginals(self, X: Array, chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array]:
+    def marginals(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array]:
         """Mean, variance of f and noise variance at each row, standardised, one row an output."""
         mean, variance, disagreement, noise = self.parts(X, chunk_size)
         return mean, variance + disagreement, noise
@@ -95,17 +95,17 @@ class RegressionModel:
         noise = self.noise_variance(x, mean).mean(-1)
         return Levels((variance + disagreement).mean(-1), noise, noise, self.tempering_factor)
 
-    def check(self, X: Array) -> tuple[Array, ...]:
+    def check(self, X: NDArray[Any]) -> tuple[Array, ...]:
         """Numbers that are finite where the parts of the model fit together."""
         return self.marginals(X)
 
     @torch.no_grad()
-    def mean(self, X: Array, chunk_size: int = CHUNK_SIZE) -> Array:
+    def mean(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> Array:
         """m_Q at each row in the targets' own units, one row an output."""
         parts = [self.cached.mean_at(x).cpu().numpy() for x in self.rows(X, chunk_size)]
         return np.concatenate(parts, axis=1) * self.scales.y_scale[:, None] + self.scales.y_centre[:, None]
 
-    def law(self, X: Array, chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array]:
+    def law(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array]:
         """Mean and standard deviation of y, tempered, in its own units, one row an output."""
         return self.law_of(self.parts(X, chunk_size))
 
@@ -115,13 +115,13 @@ class RegressionModel:
         std = np.sqrt((variance + disagreement + noise) * self.tempering_factor[:, None])
         return mean * self.scales.y_scale[:, None] + self.scales.y_centre[:, None], std * self.scales.y_scale[:, None]
 
-    def quantiles(self, X: Array, levels: Float[Array, " Q"]) -> Float[Array, "J N Q"]:
+    def quantiles(self, X: NDArray[Any], levels: Float[Array, " Q"]) -> Float[Array, "J N Q"]:
         """Quantiles of y in its own units."""
         mean, std = self.law(X)
         unit = np.stack([quantile(levels, degrees) for degrees in self.degrees_of_freedom])
         return mean[..., None] + std[..., None] * unit[:, None, :]
 
-    def log_density(self, X: Array, y: Float[Array, "J N"]) -> Float[Array, "J N"]:
+    def log_density(self, X: NDArray[Any], y: Float[Array, "J N"]) -> Float[Array, "J N"]:
         """log p(y | x) of each target in its own units."""
         mean, std = self.law(X)
         z = (y - mean) / std
@@ -129,7 +129,7 @@ class RegressionModel:
             std
         )
 
-    def sample(self, X: Array, count: int, rng: np.random.RandomState) -> Float[Array, "J N S"]:
+    def sample(self, X: NDArray[Any], count: int, rng: np.random.RandomState) -> Float[Array, "J N S"]:
         """Joint draws of y: each row's law is `log_density`'s, the dependence between rows that of the Gaussian measure."""
         mean, std = self.law(X)
         draws = []
@@ -142,7 +142,7 @@ class RegressionModel:
         return np.stack(draws)
 
     @torch.no_grad()
-    def covariance(self, X: Array) -> Float[Array, "J N N"]:
+    def covariance(self, X: NDArray[Any]) -> Float[Array, "J N N"]:
         """The joint covariance of y at the rows, tempered, in its own units."""
         _, variance, noise = self.marginals(X)
         rows = torch.cat(list(self.rows(X)))
@@ -153,12 +153,12 @@ class RegressionModel:
         return joint * (self.tempering_factor * self.scales.y_scale**2)[:, None, None]
 
     @torch.no_grad()
-    def prior_variance(self, X: Array) -> Float[Array, " N"]:
+    def prior_variance(self, X: NDArray[Any]) -> Float[Array, " N"]:
         """k(x, x) at each row, standardised."""
         prior = self.posterior.kernel.prior_kernel
         return np.concatenate([kernel_variance(prior, x).cpu().numpy() for x in self.rows(X)])
 
-    def prior_share(self, X: Array, parts: tuple[Array, Array, Array, Array]) -> Float[Array, " N"]:
+    def prior_share(self, X: NDArray[Any], parts: tuple[Array, Array, Array, Array]) -> Float[Array, " N"]:
         """r/k at rows whose `parts` are known: 0 where f is known, 1 where the prior is all there is.
 
         Without γ d²: means disagree among known rows too, and tell them from others less well than r does (decision 7).
