@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from gwi import parts
@@ -26,7 +26,7 @@ from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
-from gwi.estimators.inputs import shaped_rows, training_batches, validation_batches, validation_rows
+from gwi.estimators.inputs import training_batches, validation_batches, validation_rows
 from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
@@ -40,6 +40,7 @@ from gwi.fitting.update import updated
 from gwi.models.summary import Summary
 from gwi.storage.container import to_bytes
 from gwi.storage.models import encode_estimator
+from gwi.streaming.batches import checked_shapes
 from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
 from gwi.tables.rows import RowSource
@@ -294,12 +295,19 @@ class GWIEstimator(BaseEstimator):
         joint = mean if isinstance(mean, parts.Joint | parts.Paper) else parts.Joint(mean)
         return partial(joint_network_fit, joint, training, judged, shape, self._task(), options)
 
+    def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
+        if not (hasattr(X, "shape") and len(X.shape) > 2):
+            rows = as_array(X) if isinstance(X, Tensor) else X
+            return validate_data(self, rows, dtype=np.float64, reset=reset)
+        return checked_shapes(as_array(X))
+
     def _row_parts(self, X: Any) -> Iterator[NDArray[Any]]:
         """Rows to predict, checked: in one part, or those of a loader."""
         check_is_fitted(self, "model_")
         loaded = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if isinstance(X, DataLoader) else (X,)
         for part in loaded:
-            rows = shaped_rows(self, part, reset=False)
+            rows = self._shaped_rows(part, reset=False)
             if rows.shape[1:] != self.model_.embedding.shape:
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
             yield rows

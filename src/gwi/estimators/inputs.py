@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array
-from gwi.streaming.batches import Batches, checked_shapes, pair_of
+from gwi.streaming.batches import Batches, pair_of
 
 
 def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -43,7 +42,7 @@ def training_batches(estimator: Any, X: Any, y: Any) -> tuple[Batches, tuple[int
         shape = estimator._targets.look_through(X)
         estimator.n_features_in_ = int(np.prod(shape))
         return Batches(X, None, estimator._targets.encode), shape
-    rows = shaped_rows(estimator, X, reset=True)
+    rows = estimator._shaped_rows(X, reset=True)
     if y is None:
         raise ValueError("A fit requires y to be passed, but the target y is None: pass a target for each row, or a loader.")
     targets = estimator._targets.learn(as_array(y))
@@ -57,17 +56,9 @@ def validation_batches(estimator: Any, X: Any, y: Any, shape: tuple[int, ...]) -
     """Rows of that shape and their targets to judge on."""
     if isinstance(X, DataLoader):
         return Batches(X, None, estimator._targets.encode)
-    rows = shaped_rows(estimator, X, reset=False)
+    rows = estimator._shaped_rows(X, reset=False)
     if rows.shape[1:] != shape:
         raise ValueError(f"validation rows must have the shape {shape} of the training rows; got {rows.shape[1:]}.")
     targets = estimator._targets.encode(y)
     estimator._targets.require(targets, len(rows))
     return Batches(rows, targets, estimator._targets.encode)
-
-
-def shaped_rows(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
-    """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
-    if not (hasattr(X, "shape") and len(X.shape) > 2):
-        rows = as_array(X) if isinstance(X, Tensor) else X
-        return validate_data(estimator, rows, dtype=np.float64, reset=reset)
-    return checked_shapes(as_array(X))
