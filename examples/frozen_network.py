@@ -78,7 +78,7 @@ def main() -> None:
     network = trained()
 
     # %% Two lines.
-    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=200))
+    model = GWIClassifier(network, random_state=0, covariance=Covariance(num_inducing=200))
     model.fit(x, y, validation=(x_unseen, y_unseen))
 
     # %% What came of it.

@@ -53,7 +53,7 @@ def check_quickstart(names):
 def check_your_model(names):
     assert np.isfinite(names["model"].predict(names["X_new"])).all()
     rows, whole = names["X_new"], names["InUnits"]()
-    given = names["GWIRegressor"](whole, freeze_mean=True, random_state=0)
+    given = names["GWIRegressor"](whole, random_state=0)
     given.fit(names["X"], names["y"], validation=(names["X_unseen"], names["y_unseen"]))
     np.testing.assert_allclose(given.predict(rows), whole(torch.from_numpy(rows).float()).detach().numpy()[:, 0], rtol=1e-6)
 

@@ -132,7 +132,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     X = rng.normal(size=(70, 4))
     y = X[:, 0] + np.sin(X[:, 1]) + 0.1 * rng.normal(size=70)
     label, network = (y > 0).astype(int), nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-    model, classifier = GWIRegressor(random_state=0), GWIClassifier(network, freeze_mean=True, random_state=0)
+    model, classifier = GWIRegressor(random_state=0), GWIClassifier(network, random_state=0)
     yield "GWIRegressor().fit", lambda: model.fit(X, y)
     yield "predict", lambda: model.predict(X, return_std=True)
     yield "frozen classifier's fit", lambda: classifier.fit(X[:40], label[:40], validation=(X[40:], label[40:]))

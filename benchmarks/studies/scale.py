@@ -106,7 +106,7 @@ def estimator(network: Path | None) -> GWIRegressor:
         return GWIRegressor("network", covariance=Covariance(num_inducing=NUM_INDUCING), random_state=0)
     module = mlp(NUM_COLUMNS, hidden=(64, 64), activation=torch.nn.SiLU)
     module.load_state_dict(torch.load(network, weights_only=True))
-    return GWIRegressor(module, freeze_mean=True, covariance=Covariance(num_inducing=NUM_INDUCING), random_state=0)
+    return GWIRegressor(module, covariance=Covariance(num_inducing=NUM_INDUCING), random_state=0)
 
 
 def validation() -> tuple[Any, Any]:

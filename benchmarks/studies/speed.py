@@ -164,7 +164,7 @@ def train_together(x: Tensor, y: Tensor, num_steps: int) -> EnsembleMLP:
 
 def fit_frozen(network: nn.Module, x: Tensor, y: Tensor, num_validation: int, num_inducing: Any = "auto") -> GWIRegressor:
     """Prior, covariance, noise and tempering for a mean that stays as it is, judged on the last rows."""
-    model = GWIRegressor(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=num_inducing))
+    model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=num_inducing))
     return model.fit(x[:-num_validation], y[:-num_validation], validation=(x[-num_validation:], y[-num_validation:]))
 
 
@@ -195,7 +195,7 @@ def fit_against_ensemble_and_laplace(name: UCIName, sizes: Sizes) -> Iterator[Re
         work["laplace"] = lambda: fit_laplace(network, x_train, y_train)
     seconds = in_turns(work, sizes.num_repeats)
     what = f"{NUM_NETWORKS} networks {'-'.join(map(str, HIDDEN))}, {sizes.num_steps} steps of {BATCH_SIZE} rows"
-    fit = "GWIRegressor(network, freeze_mean=True).fit with validation: prior, covariance, noise and tempering"
+    fit = "GWIRegressor(network).fit with validation: prior, covariance, noise and tempering"
     yield record("fit_seconds", name, seconds["fit"], f"{fit}; {len(x_train)} rows, {num_validation} of validation")
     yield record("ensemble_seconds", name, seconds["together"], f"{what}, trained together as gwi trains its own")
     yield record("separate_networks_seconds", name, seconds["separately"], f"{what}, one after another in plain torch with Adam")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gwi.parts import Network as Network
     from gwi.parts import Paper as Paper
     from gwi.parts import RobustMax as RobustMax
+    from gwi.parts import Trained as Trained
 
 __version__ = "0.1.0"
 
@@ -32,7 +33,7 @@ _NAMES = {
     "estimators.persistence": ["load"],
     "estimators.bulk": ["predict_source", "score_source"],
     "evaluation.diagnostics": ["diagnose"],
-    "parts": ["Covariance", "Features", "Frozen", "Gaussian", "Joint", "Network", "Paper", "RobustMax"],
+    "parts": ["Covariance", "Features", "Frozen", "Gaussian", "Joint", "Network", "Paper", "RobustMax", "Trained"],
 }
 _HOMES = {name: f"gwi.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)

@@ -153,6 +153,21 @@ class Frozen(BaseEstimator):
         require_module("Frozen", self.module)
 
 
+class Trained(BaseEstimator):
+    """A torch module as the mean, trained on the training rows by the task's loss: a copy for each fold, and one on all rows.
+
+    Args:
+        module: from rows to one output for each target or class; a copy is trained, it stays as it is.
+    """
+
+    def __init__(self, module: Any):
+        self.module = module
+
+    def check(self) -> None:
+        """Refuse what is no network."""
+        require_module("Trained", self.module)
+
+
 class Joint(BaseEstimator):
     """A torch module as the mean of a classifier, trained together with its covariance by the generalized loss.
 
@@ -267,7 +282,7 @@ def covariance_part(covariance: Any) -> Covariance:
 def check_means(mean: Any) -> None:
     """Refuse wrong options of a part that is the mean, or one of several."""
     for item in mean if isinstance(mean, list | tuple) else [mean]:
-        if isinstance(item, Network | Frozen | Joint | Paper):
+        if isinstance(item, Network | Frozen | Trained | Joint | Paper):
             item.check()
 
 
@@ -310,6 +325,24 @@ def require_seconds(name: str, value: Any) -> None:
     """
     if value is not None and not (isinstance(value, Real) and float(value) >= 0):
         raise ValueError(f"{name} is None or a number of seconds, at least zero; got {value!r}.")
+
+
+def require_cv(value: Any) -> None:
+    """Refuse what gives no folds.
+
+    Raises:
+        ValueError: naming what is taken.
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 2:
+        return
+    if (isinstance(value, str) and value in ("auto", "time")) or hasattr(value, "split") != isinstance(value, str):
+        return
+    if isinstance(value, list | tuple) and value and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        return
+    raise ValueError(
+        'cv is "auto", "time", a number of folds from two on, a splitter of scikit-learn\'s, or a list of pairs of row numbers; '
+        f"got {value!r}."
+    )
 
 
 def require_module(name: str, value: Any) -> None:

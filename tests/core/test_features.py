@@ -69,7 +69,7 @@ def test_views_are_averaged_and_features_are_those_of_the_row_as_it_is(images):
     with torch.no_grad():
         wanted = (network(rows) + network(rows.flip(-1)) + network(rows.roll(1, -1))) / 3
         torch.testing.assert_close(viewed(rows), wanted)
-    model = GWIClassifier(viewed, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
+    model = GWIClassifier(viewed, random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     features = model.model_.embedding.features
     assert features.watched == ("network.conv.3", "network.dense.1")
@@ -97,7 +97,7 @@ def test_an_ensemble_has_the_mean_probabilities_and_the_features_of_its_first_ne
         torch.testing.assert_close(
             gwi.core.networks.AveragedNetworks([network, other], "outputs")(rows), (network(rows) + other(rows)) / 2
         )
-    model = GWIClassifier(ensemble, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
+    model = GWIClassifier(ensemble, random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     features = model.model_.embedding.features
     assert features.watched == ("networks.0.conv.3", "networks.0.dense.1")
@@ -113,7 +113,7 @@ def test_an_ensemble_around_which_a_measure_stands_is_stored_as_its_numbers(imag
     x, y, network = images
     torch.manual_seed(1)
     ensemble = gwi.core.networks.AveragedNetworks([network, type(network)().eval()])
-    model = GWIClassifier(ensemble, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
+    model = GWIClassifier(ensemble, random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400])).save(tmp_path / "ensemble.gwi")
     again = gwi.load(tmp_path / "ensemble.gwi", module=gwi.core.networks.AveragedNetworks([type(network)(), type(network)()]))
     np.testing.assert_array_equal(again.predict_proba(x[400:420]), model.predict_proba(x[400:420]))

@@ -213,7 +213,7 @@ def test_what_cannot_be_stored_says_so(data, tmp_path):
         ({"mean": "paper"}, "torch module"),
         ({"mean": Paper()}, "torch module"),
         ({"mean": lambda rows: rows}, "may have seen"),
-        ({"mean": mlp(2, 3), "freeze_mean": True}, "may have seen"),
+        ({"mean": mlp(2, 3)}, "may have seen"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -236,7 +236,7 @@ def test_an_unknown_label_is_named(data):
 def test_other_outputs_than_classes_are_refused(data):
     x, y, x_new, y_new = data
     with pytest.raises(ValueError, match="5 outputs"):
-        GWIClassifier(mlp(2, 5), freeze_mean=True).fit(x, y, validation=(x_new, y_new))
+        GWIClassifier(mlp(2, 5)).fit(x, y, validation=(x_new, y_new))
 
 
 def test_it_can_be_cloned_with_all_its_arguments():

@@ -20,7 +20,7 @@ from gwi import GWIRegressor, load
 from gwi.core.networks import mlp
 from gwi.estimators.persistence import from_content
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.parts import Covariance, Gaussian
+from gwi.parts import Covariance, Gaussian, Trained
 from gwi.storage.container import from_bytes, to_bytes
 
 pytestmark = pytest.mark.unchecked
@@ -68,7 +68,7 @@ def assert_equal_bits(first, second, **arguments):
 MEANS = {
     "svgp": "svgp",
     "residual network": "svgp+network",
-    "plain network": mlp(2, hidden=(8,), generator=seeded()),
+    "plain network": Trained(mlp(2, hidden=(8,), generator=seeded())),
     "stack": ["svgp", HistGradientBoostingRegressor(max_iter=20), ExtraTreesRegressor(20), Ridge()],
     "forest": RandomForestRegressor(10),
     "boosting": GradientBoostingRegressor(n_estimators=10),
@@ -128,7 +128,7 @@ def test_another_process_predicts_the_same_bits(tmp_path):
 def test_a_network_of_the_users_own_is_needed_again(tmp_path):
     torch.manual_seed(0)
     network = Wave()
-    model = fitted(network, covariance=Covariance(num_inducing=10))
+    model = fitted(Trained(network), covariance=Covariance(num_inducing=10))
     path = model.save(tmp_path / "model.gwi")
     with pytest.raises(ModelFileError, match=r"module="):
         load(path)

@@ -204,7 +204,7 @@ def test_frozen_means_need_unseen_rows_and_are_left_as_they_are():
     np.testing.assert_allclose(model.predict(x), boosting.predict(x))
     network = torch.nn.Linear(1, 1).double()
     before = network.weight.clone()
-    frozen = GWIRegressor(network, freeze_mean=True, random_state=0).fit(x[:150], y[:150], validation=(x[150:], y[150:]))
+    frozen = GWIRegressor(network, random_state=0).fit(x[:150], y[:150], validation=(x[150:], y[150:]))
     assert torch.equal(network.weight, before)
     np.testing.assert_allclose(frozen.predict(x), network(torch.from_numpy(x)).detach().numpy()[:, 0], rtol=1e-9)
 
@@ -223,7 +223,7 @@ def test_frozen_predictors_get_intervals_that_cover_on_real_tables(uci_folder, n
         network.bias.fill_(line.intercept_)
     predictors = {
         "boosting": (boosting, {}),
-        "network": (network, {"freeze_mean": True}),
+        "network": (network, {}),
         "function": (lambda rows: boosting.predict(rows), {}),
     }
     for label, (predictor, arguments) in predictors.items():

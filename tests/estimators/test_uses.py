@@ -186,10 +186,10 @@ def test_validation_targets_that_do_not_fit_are_refused_in_one_sentence(shape):
     X = rng.normal(size=(30, *shape)).astype(np.float32)
     y = X.reshape(30, -1)[:, 0]
     network = nn.Sequential(nn.Flatten(), nn.Linear(X[0].size, 1))
-    model = GWIRegressor(network, freeze_mean=True, random_state=0)
+    model = GWIRegressor(network, random_state=0)
     with pytest.raises(ValueError, match=r"validation needs 1 target\(s\), like the training rows; got 2"):
         model.fit(X, y, validation=(X[:9], np.stack([y[:9], y[:9]], 1)))
     with pytest.raises(ValueError, match="validation needs a target for each row; got 8 targets and 9 rows"):
         model.fit(X, y, validation=(X[:9], y[:8]))
     with pytest.raises(ValueError, match="validation needs a label for each row; got 8 labels and 9 rows"):
-        GWIClassifier(network, freeze_mean=True).fit(X, y > 0, validation=(X[:9], y[:8] > 0))
+        GWIClassifier(network).fit(X, y > 0, validation=(X[:9], y[:8] > 0))

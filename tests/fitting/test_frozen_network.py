@@ -40,7 +40,7 @@ def images():
 def test_a_frozen_network_stays_as_it_is_and_its_predictions_nearly_so(network, data):
     x, y, x_new, y_new = data
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    model = GWIClassifier(network, freeze_mean=True, random_state=0).fit(x, y, validation=(x_new[:75], y_new[:75]))
+    model = GWIClassifier(network, random_state=0).fit(x, y, validation=(x_new[:75], y_new[:75]))
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
     own = NAMES[network(torch.as_tensor(x_new).float()).argmax(1).numpy()]
     assert (model.predict(x_new) == own).mean() > 0.98
@@ -50,7 +50,7 @@ def test_a_frozen_network_stays_as_it_is_and_its_predictions_nearly_so(network, 
 def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(network, data, tmp_path):
     x, y, x_new, y_new = data
     unseen, new = x_new[:75], np.concatenate([x_new[75:], 3 * x_new[75:]])
-    model = GWIClassifier(network, freeze_mean=True, random_state=0).fit(x, y, validation=(unseen, y_new[:75]))
+    model = GWIClassifier(network, random_state=0).fit(x, y, validation=(unseen, y_new[:75]))
 
     def parts(rows):
         outputs = network(torch.as_tensor(rows).float()).detach().double().numpy()
@@ -65,7 +65,7 @@ def test_the_score_with_energy_is_the_sum_of_both_in_deviations_of_unseen_rows(n
 
 def test_log_probabilities_have_no_energy_to_add(network, data):
     x, y, x_new, y_new = data
-    model = GWIClassifier(gwi.core.networks.AveragedNetworks([network]), freeze_mean=True, tempering=None, random_state=0)
+    model = GWIClassifier(gwi.core.networks.AveragedNetworks([network]), tempering=None, random_state=0)
     model.fit(x, y, validation=(x_new, y_new))
     own, usual = model.ood_score(3 * x_new), model.ood_score(x_new)
     np.testing.assert_allclose(model.ood_score(3 * x_new, energy=True), (own - usual.mean()) / usual.std(), atol=1e-3)
@@ -73,7 +73,7 @@ def test_log_probabilities_have_no_energy_to_add(network, data):
 
 def test_features_of_a_frozen_network_come_from_one_pass(network, data):
     x, y, x_new, y_new = data
-    model = GWIClassifier(network, freeze_mean=True, kernel="features", random_state=0, covariance=Covariance(num_inducing=40))
+    model = GWIClassifier(network, kernel="features", random_state=0, covariance=Covariance(num_inducing=40))
     model.fit(x, y, validation=(x_new, y_new))
     passes = []
     handle = model.model_.embedding.features.network.register_forward_hook(lambda *_: passes.append(1))
@@ -87,7 +87,7 @@ def test_a_feature_kernel_says_which_layer_and_what_is_done_to_it(network, data)
     x, y, x_new, y_new = data
     features = NetworkFeatures(network, "1", centre=True, projection=5, sphere=False)
     kernel = FeatureKernel(default_kernel(5, lengthscale=2.0), features)
-    model = GWIClassifier(network, freeze_mean=True, kernel=kernel, random_state=0, covariance=Covariance(num_inducing=50))
+    model = GWIClassifier(network, kernel=kernel, random_state=0, covariance=Covariance(num_inducing=50))
     model.fit(x, y, validation=(x_new, y_new))
     rows = next(model.model_.rows(x_new))
     hidden = network[:2](torch.as_tensor(x).float()).double()
@@ -96,10 +96,10 @@ def test_a_feature_kernel_says_which_layer_and_what_is_done_to_it(network, data)
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
+def test_a_module_in_a_list_is_taken_as_it_is_unless_it_is_to_be_trained(freeze, data):
     x, y, x_new, y_new = data
     start = mlp(2, 3, hidden=(8,), generator=torch.Generator().manual_seed(0))
-    model = GWIClassifier([start, "linear"], freeze_mean=freeze, random_state=0)
+    model = GWIClassifier([start if freeze else gwi.Trained(start), "linear"], random_state=0)
     model.fit(x, y, validation=(x_new[:75], y_new[:75]))
     kept = [part for part in model.model_.posterior.mean.modules() if isinstance(part, nn.Linear)]
     own = [layer.weight for layer in start if isinstance(layer, nn.Linear)]
@@ -111,7 +111,7 @@ def test_a_module_in_a_list_is_trained_unless_it_is_frozen(freeze, data):
 
 def test_images_of_a_frozen_network_take_features_before_every_later_convolution_and_the_dense_layer(images):
     x, y, network = images
-    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
+    model = GWIClassifier(network, random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     assert model.model_.embedding.features.watched == ("conv.3", "dense.1")
     assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
@@ -125,7 +125,7 @@ def test_a_loader_gives_what_arrays_give(images):
     def loader(rows, labels):
         return DataLoader(TensorDataset(torch.from_numpy(rows), torch.from_numpy(labels)), batch_size=64)
 
-    settings = {"freeze_mean": True, "covariance": Covariance(num_inducing=60), "random_state": 0}
+    settings = {"covariance": Covariance(num_inducing=60), "random_state": 0}
     arrays = GWIClassifier(network, **settings).fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     loaders = GWIClassifier(network, **settings).fit(loader(x[:300], y[:300]), validation=loader(x[300:400], y[300:400]))
     first, second = arrays.predict_proba(x[400:]), loaders.predict_proba(loader(x[400:], y[400:]))
@@ -152,7 +152,7 @@ def test_rows_that_are_not_held_are_counted(images, monkeypatch):
     found = []
     for most in (50_000, 150):
         monkeypatch.setattr(frozen_network, "MOST_ROWS", most)
-        model = GWIClassifier(network, freeze_mean=True, tempering=1.0, random_state=0, covariance=Covariance(num_inducing=20))
+        model = GWIClassifier(network, tempering=1.0, random_state=0, covariance=Covariance(num_inducing=20))
         loader = DataLoader(TensorDataset(torch.from_numpy(x[:300]), torch.from_numpy(y[:300])), batch_size=64)
         found.append(model.fit(loader, validation=(x[300:400], y[300:400])).summary_)
     assert [summary.num_rows for summary in found] == [300, 300]
@@ -170,14 +170,12 @@ def test_images_of_a_loader_must_be_finite(in_training, images):
         return DataLoader(TensorDataset(torch.from_numpy(bad[rows]), torch.from_numpy(y[rows])), batch_size=64)
 
     with pytest.raises(ValueError, match="Rows must be finite"):
-        GWIClassifier(network, freeze_mean=True, covariance=Covariance(num_inducing=10)).fit(
-            loader(slice(300)), validation=loader(slice(300, 400))
-        )
+        GWIClassifier(network, covariance=Covariance(num_inducing=10)).fit(loader(slice(300)), validation=loader(slice(300, 400)))
 
 
 def test_pixels_can_be_the_kernels_rows(images):
     x, y, network = images
-    model = GWIClassifier(network, freeze_mean=True, kernel="rbf", random_state=0, covariance=Covariance(num_inducing=60))
+    model = GWIClassifier(network, kernel="rbf", random_state=0, covariance=Covariance(num_inducing=60))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     assert (model.predict(x[400:]) == y[400:]).mean() > 0.9
     assert model.ood_score(10 * x[400:]).mean() > model.ood_score(x[400:]).mean()
@@ -185,7 +183,7 @@ def test_pixels_can_be_the_kernels_rows(images):
 
 def test_a_saved_model_of_images_needs_the_network_back(images, tmp_path):
     x, y, network = images
-    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=40))
+    model = GWIClassifier(network, random_state=0, covariance=Covariance(num_inducing=40))
     model.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     path = model.save(tmp_path / "model.gwi")
     with pytest.raises(gwi.exceptions.ModelFileError, match="pass an instance"):

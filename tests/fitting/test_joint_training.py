@@ -124,9 +124,7 @@ def trained(rows, monkeypatch):
     def after(num_steps=1, decay=0.0, rise=0.0):
         monkeypatch.setattr(joint_training, "JOINT_DECAY", decay)
         monkeypatch.setattr(joint_training, "JOINT_RISE", rise)
-        options = FitOptions(
-            "rbf", Covariance(num_inducing=4), False, torch.Generator().manual_seed(0), network_dtype=torch.float64
-        )
+        options = FitOptions("rbf", Covariance(num_inducing=4), torch.Generator().manual_seed(0), network_dtype=torch.float64)
         settings = Settings(num_epochs=num_steps, batch_size=len(x), learning_rate=0.1, paper=False)
         task = ClassificationTask(np.arange(NUM_CLASSES))
         fit = train_jointly(network, Batches(x, labels, np.asarray), (2,), task, options, settings)
@@ -192,7 +190,7 @@ def test_a_network_trained_on_images_gives_the_features_of_its_kernel(images):
     shuffled = np.random.default_rng(0).permuted(x[400:].reshape(len(x) - 400, -1), axis=1).reshape(x[400:].shape)
     assert model.ood_score(shuffled).mean() > 1.3 * model.ood_score(x[400:]).mean()
     # Its covariance is that around the network as it now is, frozen.
-    again = GWIClassifier(trained, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=40))
+    again = GWIClassifier(trained, random_state=0, covariance=Covariance(num_inducing=40))
     again.fit(x[:300], y[:300], validation=(x[300:400], y[300:400]))
     assert np.abs(again.predict_proba(x[400:]) - model.predict_proba(x[400:])).max() < 0.05
 
@@ -202,7 +200,7 @@ def test_layers_for_features_are_looked_for_before_the_training(images, monkeypa
     monkeypatch.setattr(joint_training, "train_jointly", None)
     network = nn.Sequential(nn.Conv2d(1, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(ValueError, match="no linear layer after its convolutions"):
-        GWIClassifier(network, random_state=0).fit(x, y)
+        GWIClassifier(Joint(network), random_state=0).fit(x, y)
 
 
 class Unsized(IterableDataset):

@@ -127,7 +127,7 @@ def test_a_corrected_model_is_read_back_as_it_was(fitted, tmp_path):
 
 def test_without_correction_the_networks_choices_stay(fitted):
     model, network, x, y = fitted
-    plain = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=60))
+    plain = GWIClassifier(network, random_state=0, covariance=Covariance(num_inducing=60))
     plain.fit(x[:500], (x[:500, 1] > 0).astype(int), validation=(x[500:1000], y[500:1000]))
     with torch.no_grad():
         chosen = network(torch.as_tensor(x[1000:]).float()).argmax(1).numpy()

@@ -26,7 +26,7 @@ SUMS = ("gram", "projection", "residual", "target_energy", "log_weight")
 def options(covariance=None):
     """As an estimator makes them, of the `random_state` zero."""
     generator = torch.Generator().manual_seed(int(check_random_state(0).randint(2**31 - 1)))
-    return FitOptions("auto", Covariance() if covariance is None else covariance, freeze=False, generator=generator)
+    return FitOptions("auto", Covariance() if covariance is None else covariance, generator=generator)
 
 
 @pytest.mark.parametrize("judged", ["by folds", "by rows of their own"])

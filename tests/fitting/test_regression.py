@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gwi import GWIRegressor, load
+from gwi import GWIRegressor, Trained, load
 from gwi.core.networks import mlp
 from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Gaussian
@@ -110,7 +110,7 @@ def test_batch_normalisation_never_sees_a_single_row(monkeypatch):
     monkeypatch.setattr("gwi.fitting.regression.FEWEST_EPOCHS", 1)
     monkeypatch.setattr("gwi.fitting.regression.MOST_EPOCHS", 1)
     network = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
-    assert np.isfinite(GWIRegressor(network, random_state=0).fit(*wave(65)).predict(wave(65)[0])).all()
+    assert np.isfinite(GWIRegressor(Trained(network), random_state=0).fit(*wave(65)).predict(wave(65)[0])).all()
 
 
 def test_rows_that_stand_there_often_count_as_often():
@@ -163,5 +163,6 @@ def test_a_clean_target_is_not_blurred_by_a_noisy_one_beside_it():
 def test_a_network_with_other_outputs_than_targets_is_refused(num_outputs, frozen):
     x, y = wave(60)
     both = np.column_stack([y, -y])
+    module = mlp(1, num_outputs)
     with pytest.raises(ValueError, match=f"gives {num_outputs} outputs a row; there are 2 target"):
-        GWIRegressor(mlp(1, num_outputs), freeze_mean=frozen).fit(x[:40], both[:40], validation=(x[40:], both[40:]))
+        GWIRegressor(module if frozen else Trained(module)).fit(x[:40], both[:40], validation=(x[40:], both[40:]))

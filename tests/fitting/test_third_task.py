@@ -126,7 +126,7 @@ def counts(num_rows, seed):
 @pytest.mark.parametrize("means", [["svgp"], None], ids=["kernel", "stack"])
 def test_counts_are_fitted_predicted_and_scored(means):
     (x, y, _), task = counts(400, 0), PoissonTask()
-    options = FitOptions("auto", Covariance(), freeze=False, generator=torch.Generator().manual_seed(0))
+    options = FitOptions("auto", Covariance(), generator=torch.Generator().manual_seed(0))
     fit = pipeline.fit(pipeline.array_data(task, x, y[:, None], options), task, means, options)
     model, (x_new, y_new, rate) = fit.model, counts(1000, 1)
     predicted, far = model.predict(x_new), np.array([[30.0, -30.0]])

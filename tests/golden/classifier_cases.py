@@ -169,7 +169,5 @@ def _(folder: Path) -> Fitted:
         DataLoader(TensorDataset(torch.from_numpy(x[part]), torch.from_numpy(y[part])), batch_size=32)
         for part in (slice(0, 60), slice(60, 120))
     )
-    model = GWIClassifier(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=12)).fit(
-        rows, validation=judging
-    )
+    model = GWIClassifier(network, random_state=0, covariance=Covariance(num_inducing=12)).fit(rows, validation=judging)
     return Fitted(model, x[120 : 120 + NUM_NEW], y[120 : 120 + NUM_NEW], modules=[SmallCNN().eval()])

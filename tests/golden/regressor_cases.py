@@ -92,7 +92,7 @@ def _(folder: Path) -> Fitted:
 def _(folder: Path) -> Fitted:
     x, y = numbers(90)
     network = trained(small_mlp(4, 1), x[:50], torch.from_numpy(y[:50, None]).float(), nn.functional.mse_loss)
-    model = GWIRegressor(network, freeze_mean=True, random_state=0).fit(x[:50], y[:50], validation=(x[50:], y[50:]))
+    model = GWIRegressor(network, random_state=0).fit(x[:50], y[:50], validation=(x[50:], y[50:]))
     return Fitted(model, *new_numbers())
 
 

@@ -148,9 +148,9 @@ def test_a_loader_and_a_file_give_the_same_model(folder):
 def test_a_frozen_mean_needs_rows_it_has_not_seen(folder):
     network = torch.nn.Linear(3, 1)
     with pytest.raises(ValueError, match="may have seen the training rows"):
-        GWIRegressor(network, freeze_mean=True).fit(folder / "numbers", "y")
+        GWIRegressor(network).fit(folder / "numbers", "y")
     x, y, _ = rows(400, seed=4)
-    model = GWIRegressor(network, freeze_mean=True, random_state=0, covariance=Covariance(num_inducing=30))
+    model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=30))
     model.fit(folder / "numbers", "y", validation=(x, y))
     assert model.summary_.num_rows == 3000
     want = network(torch.from_numpy(x).float()).detach().numpy()[:, 0]
@@ -159,7 +159,8 @@ def test_a_frozen_mean_needs_rows_it_has_not_seen(folder):
 
 def test_a_module_is_trained_on_the_stream(folder):
     network = gwi.core.networks.mlp(3, hidden=(32,), generator=torch.Generator().manual_seed(0))
-    model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=30)).fit(folder / "numbers", "y")
+    model = GWIRegressor(gwi.Trained(network), random_state=0, covariance=Covariance(num_inducing=30))
+    model.fit(folder / "numbers", "y")
     x, _, f = rows(500, seed=6)
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.5 * f.std()
 
@@ -188,7 +189,9 @@ def test_means_are_trained_under_the_place_they_have_in_the_list(monkeypatch):
     monkeypatch.setattr(streams, "train_on_stream", lambda *a, **k: (places.append(k["place"]), plain(*a, **k))[1])
     x, y, _ = rows(400)
     networks = [gwi.core.networks.mlp(3, hidden=(width,)) for width in (4, 8)]
-    GWIRegressor(["network", *networks], random_state=0, covariance=Covariance(num_inducing=10)).fit(ArraySource(x, y[:, None]))
+    GWIRegressor(["network", *map(gwi.Trained, networks)], random_state=0, covariance=Covariance(num_inducing=10)).fit(
+        ArraySource(x, y[:, None])
+    )
     GWIClassifier(["linear", "network"], random_state=0, covariance=Covariance(num_inducing=10)).fit(ArraySource(x, y > 0))
     assert places == [0, 1, 2, 1]
 
@@ -202,7 +205,7 @@ def test_a_small_file_is_read_into_memory(folder, monkeypatch):
 
 
 def test_what_a_stream_cannot_do_is_said(folder):
-    with pytest.raises(ValueError, match="neither sample_weight nor the paper's protocol"):
+    with pytest.raises(ValueError, match="neither sample_weight, groups, cv nor the paper's protocol"):
         GWIRegressor(Paper()).fit(folder / "numbers", "y")
     with pytest.raises(ValueError, match="svgp-all"):
         GWIRegressor("svgp-all", covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")

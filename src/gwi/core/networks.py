@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gwi.parts import require_choice
@@ -78,6 +78,13 @@ class EnsembleMLP(nn.Module):
     def dtype(self) -> torch.dtype:
         """In which it computes."""
         return self.weights[0].dtype
+
+    def keep(self, chosen: Bool[Tensor, " E"]) -> EnsembleMLP:
+        """Forget all members but these."""
+        for parameters in (self.weights, self.biases):
+            for i, parameter in enumerate(parameters):
+                parameters[i] = nn.Parameter(parameter.detach()[chosen], requires_grad=parameter.requires_grad)
+        return self
 
     def members(self, x: Float[Tensor, "*E N D"]) -> Float[Tensor, "E N J"]:
         """Each member's outputs, for rows that all share or for rows of each member's own."""

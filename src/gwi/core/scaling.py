@@ -15,9 +15,6 @@ from torch import Tensor, nn
 from gwi._typing import Array
 from gwi.core.features import NetworkFeatures
 
-# Equal rows of tables with fewer rows than this are merged.
-MERGED_ROWS = 250
-
 
 @dataclass(frozen=True)
 class Scales:
@@ -77,16 +74,6 @@ def _centre_and_std(values: Array, weight: Array) -> tuple[Array, Array]:
 def _scale(centre: Array, std: Array) -> Array:
     # A constant column has a standard deviation of rounding errors; dividing by one leaves it constant.
     return np.where(std > 1e-13 * np.maximum(np.abs(centre), np.finfo(float).tiny), std, 1.0)
-
-
-def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """Rows that agree in features and targets as one row with the sum of their weights, in a fixed order.
-
-    A row with weight two and the same row twice are then one and the same to everything that follows, folds included.
-    """
-    table, place = np.unique(np.column_stack([x, y]), axis=0, return_inverse=True)
-    merged = np.bincount(place.ravel(), weights=weight, minlength=len(table)).astype(np.float64)
-    return table[:, : x.shape[1]].copy(), table[:, x.shape[1] :].copy(), merged
 
 
 # Rows held at a time.

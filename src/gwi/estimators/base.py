@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -25,14 +26,14 @@ from gwi._files import write_atomically
 from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
-from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
-from gwi.estimators.inputs import training_batches, validation_batches, validation_rows
+from gwi.estimators.inputs import Brought, training_batches, training_rows, validation_batches, validation_rows
 from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
 from gwi.fitting.data import ArrayData, FitOptions
 from gwi.fitting.frozen_network import frozen_fit, wants_features
 from gwi.fitting.joint_training import joint_network_fit, split_batches
+from gwi.fitting.learners import TRAIN_HERE
 from gwi.fitting.paper import paper_fit
 from gwi.fitting.stream_data import in_memory, stream_data, validation_arrays
 from gwi.fitting.task import Fit, Task
@@ -52,7 +53,7 @@ VALIDATION_SHARE = 0.1
 class GWIEstimator(BaseEstimator):
     """Both estimators; what differs is `_task`, the encoding of targets, and what is predicted."""
 
-    # A single module that is not frozen is trained together with its covariance.
+    # Whether a module is trained together with its covariance where it is trained, as the part `Joint` says.
     _trains_jointly = False
     _tag: str
     # What the targets become: see `NumberTargets` and `LabelTargets`.
@@ -65,11 +66,11 @@ class GWIEstimator(BaseEstimator):
         self,
         mean: Any = "auto",
         *,
-        freeze_mean: bool = False,
         kernel: Any = "auto",
         covariance: str | parts.Covariance = "auto",
         likelihood: Any = "auto",
         tempering: Any = "auto",
+        cv: Any = "auto",
         max_time: float | None = None,
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
@@ -78,11 +79,11 @@ class GWIEstimator(BaseEstimator):
         verbose: int = 0,
     ):
         self.mean = mean
-        self.freeze_mean = freeze_mean
         self.kernel = kernel
         self.covariance = covariance
         self.likelihood = likelihood
         self.tempering = tempering
+        self.cv = cv
         self.max_time = max_time
         self.device = device
         self.dtype = dtype
@@ -107,6 +108,7 @@ class GWIEstimator(BaseEstimator):
         self._likelihood().check()
         parts.check_means(self.mean)
         parts.require_seconds("max_time", self.max_time)
+        parts.require_cv(self.cv)
 
     def set_params(self, **params: Any) -> Self:
         """As scikit-learn's; a part that is named by a string is first made an object, so that options inside it can be set."""
@@ -126,6 +128,7 @@ class GWIEstimator(BaseEstimator):
         sample_weight: Any = None,
         validation: Any = None,
         checkpoints: str | os.PathLike[str] | None = None,
+        groups: Any = None,
     ) -> Self:
         """Learn the mean, its covariance and its calibration; a `GWIWarning` says when the uncertainty came out worthless.
 
@@ -138,6 +141,7 @@ class GWIEstimator(BaseEstimator):
             validation: rows and targets that frozen means have not seen, a path and a column, or a loader; all means are judged
                 on them.
             checkpoints: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
+            groups: of each row, such as the patient or the machine it was measured on; a group judges fits that have not seen it.
 
         Returns:
             The estimator, fitted.
@@ -147,7 +151,8 @@ class GWIEstimator(BaseEstimator):
         self._targets = self._new_targets()
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
-            fit = self._maker(X, y, sample_weight, validation, checkpoints, self._options(report))()
+            brought = Brought(X, y, sample_weight, validation, groups, checkpoints)
+            fit = self._maker(brought, self._options(report))()
         self._keep(fit, start)
         updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
         self._fit = fit if updatable else None
@@ -164,10 +169,10 @@ class GWIEstimator(BaseEstimator):
         return FitOptions(
             kernel=self.kernel,
             covariance=parts.covariance_part(self.covariance),
-            freeze=self.freeze_mean,
             generator=torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1))),
             device=self.device,
             network_dtype=floating_dtype(self.dtype),
+            cv=self.cv,
             max_time=None if self.max_time is None else float(self.max_time),
             n_jobs=self.n_jobs,
             report=report,
@@ -179,7 +184,7 @@ class GWIEstimator(BaseEstimator):
 
     @property
     def _is_frozen(self) -> bool:
-        return self.freeze_mean or isinstance(self.mean, parts.Frozen)
+        return isinstance(self.mean, nn.Module | parts.Frozen)
 
     def _network(self) -> nn.Module | None:
         """The one torch module that is the mean; None where the mean is anything else."""
@@ -198,23 +203,22 @@ class GWIEstimator(BaseEstimator):
             raise ValueError("mean is an empty list; name at least one mean.")
         return means
 
-    def _maker(
-        self, X: Any, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions
-    ) -> Callable[[], Fit]:
+    def _maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
         """What makes the fit of a table, a stream or a network from rows wherever they are."""
         features = None
         is_network = self._network() is not None
-        if is_source(X) and not (is_network and isinstance(X, DataLoader)):
-            source = as_source(X, y, labels=self._targets.are_labels)
+        if is_source(brought.X) and not (is_network and isinstance(brought.X, DataLoader)):
+            source = as_source(brought.X, brought.y, labels=self._targets.are_labels)
             rows = in_memory(source)
             if rows is None:
-                return self._stream_maker(source, y, sample_weight, validation, checkpoints, options)
-            X, y, features = rows.x, self._targets.from_source(rows.y, y), source.features
-            validation = validation_arrays(validation, features, labels=self._targets.are_labels)
-        if is_network and (self._trains_jointly or (self._is_frozen and self._has_any_shape(X))):
-            maker = self._network_maker(X, y, sample_weight, validation, options)
+                return self._stream_maker(source, brought, options)
+            features = source.features
+            judging = validation_arrays(brought.validation, features, labels=self._targets.are_labels)
+            brought = replace(brought, X=rows.x, y=self._targets.from_source(rows.y, brought.y), validation=judging)
+        if is_network and (self._trains_jointly or (self._is_frozen and self._has_any_shape(brought.X))):
+            maker = self._network_maker(brought, options)
         else:
-            maker = self._table_maker(X, y, sample_weight, validation, features, options)
+            maker = self._table_maker(brought, features, options)
         if features is not None:
             self.feature_names_in_ = np.array(features, dtype=object)
         return maker
@@ -223,66 +227,63 @@ class GWIEstimator(BaseEstimator):
         """Whether rows are more than a table's, or the kernel is on what a network makes of them."""
         return isinstance(X, DataLoader) or len(getattr(X, "shape", ())) > 2 or wants_features(self.kernel, (1,))
 
-    def _table_maker(
-        self, X: Any, y: Any, sample_weight: Any, validation: Any, features: Any, options: FitOptions
-    ) -> Callable[[], Fit]:
-        X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2, **self._targets.checks)
-        weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError("All sample weights are zero; give at least one row a positive weight.")
-        targets: NDArray[Any] = self._targets.learn(y[weight > 0])
-        X, weight = X[weight > 0], weight[weight > 0]
+    def _table_maker(self, brought: Brought, features: Any, options: FitOptions) -> Callable[[], Fit]:
+        training = training_rows(self, brought)
+        validation = brought.validation
         if validation is not None and not isinstance(validation, DataLoader):
             names = getattr(self, "feature_names_in_", features)
             validation = validation_arrays(validation, names, labels=self._targets.are_labels)
         judged = None if validation is None else validation_rows(self, validation)
-        if len(X) < MERGED_ROWS and judged is None and not self._by_paper:
-            X, columns, weight = merge_equal_rows(X, targets.reshape(len(X), -1).astype(np.float64), weight)
-            targets = columns.astype(targets.dtype).reshape(-1, *targets.shape[1:])
-        if len(X) < 2:
+        if not self._by_paper:
+            if judged is None and brought.groups is None and isinstance(self.cv, Integral | str) and self.cv != "time":
+                training = training.ordered()
+            training = training.without_copies()
+        if len(training.x) < 2:
             raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
         task = self._task()
-        data = pipeline.array_data(task, X, targets, options, weight=weight, validation=judged)
+        data = pipeline.array_data(
+            task, training.x, training.y, options, weight=training.weight, validation=judged, groups=training.groups
+        ).noted(training.note)
         if not self._by_paper:
             return partial(pipeline.fit, data, task, self._means(), options)
         if validation is not None:
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
         return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
 
-    def _stream_maker(
-        self, source: RowSource, y: Any, sample_weight: Any, validation: Any, checkpoints: Any, options: FitOptions
-    ) -> Callable[[], Fit]:
-        if sample_weight is not None or self._by_paper:
+    def _stream_maker(self, source: RowSource, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
+        if brought.sample_weight is not None or brought.groups is not None or self.cv != "auto" or self._by_paper:
             raise ValueError(
-                "A fit from a path, dataset or loader takes neither sample_weight nor the paper's protocol; pass arrays."
+                "A fit from a path, dataset or loader takes neither sample_weight, groups, cv nor the paper's protocol; pass "
+                "arrays."
             )
         data = stream_data(
             source,
             options.generator,
             labels=self._targets.are_labels,
-            validation=validation,
+            validation=brought.validation,
             device=options.device,
-            checkpoints=checkpoints,
+            checkpoints=brought.checkpoints,
             estimator=self,
             report=options.report,
         )
-        self._targets.learn_source(data.classes, y, len(data.y))
+        self._targets.learn_source(data.classes, brought.y, len(data.y))
         self.n_features_in_ = data.x.shape[1]
         if source.features is not None:
             self.feature_names_in_ = np.array(source.features, dtype=object)
         return partial(pipeline.fit, data, self._task(), self._means(), options)
 
-    def _network_maker(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: FitOptions) -> Callable[[], Fit]:
-        if sample_weight is not None:
-            raise ValueError("A module as mean takes no sample_weight; leave it out, or repeat rows.")
-        training, shape = training_batches(self, X, y)
+    def _network_maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
+        if brought.sample_weight is not None or brought.groups is not None:
+            raise ValueError("A module as mean takes neither sample_weight nor groups; leave them out.")
+        training, shape = training_batches(self, brought.X, brought.y)
+        validation = brought.validation
         if validation is not None:
             rows, targets = (validation, None) if isinstance(validation, DataLoader) else validation
             judged = validation_batches(self, rows, targets, shape)
         elif self._is_frozen:
             raise ValueError(
-                "A frozen network may have seen the training rows, so they cannot judge its errors. "
-                "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
+                "A torch module is taken as it is: it may have seen the training rows, so they cannot judge its errors. "
+                f"Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen)). {TRAIN_HERE}"
             )
         elif isinstance(training.rows, DataLoader):
             raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
@@ -292,8 +293,7 @@ class GWIEstimator(BaseEstimator):
         if self._is_frozen and not self._by_paper:
             part = mean if isinstance(mean, parts.Frozen) else parts.Frozen(mean)
             return partial(frozen_fit, part, training, judged, shape, self._task(), options)
-        joint = mean if isinstance(mean, parts.Joint | parts.Paper) else parts.Joint(mean)
-        return partial(joint_network_fit, joint, training, judged, shape, self._task(), options)
+        return partial(joint_network_fit, mean, training, judged, shape, self._task(), options)
 
     def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""

@@ -78,10 +78,9 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
 
     Args:
         mean: ``"auto"`` (default) stacks several; ``"svgp"``, ``"network"`` or a `Network`, ``"linear"``, a torch module with one
-            logit a class, a scikit-learn classifier, a callable from rows to logits, or a list of these. A module is trained
-            jointly with its covariance by the generalized loss (`Joint` has its options, `Paper` follows the paper), in a list
-            by the cross-entropy; `Frozen` takes it as it is.
-        freeze_mean: bool, default False. Take modules as they are; `fit` then needs ``validation``.
+            logit a class, a scikit-learn classifier, a callable from rows to logits, or a list of these. A module, a
+            function and a fitted classifier are taken as they are, and `fit` then needs ``validation``; `Joint` has a module
+            trained together with its covariance by the generalized loss, `Trained` by the cross-entropy, `Paper` as in the paper.
         kernel: ``"auto"`` (default), ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised,
             flattened rows; ``"features"`` or a `Features` for features of the module, once it is trained, or of a frozen one a
             `FeatureKernel` over `NetworkFeatures`; ``"auto"`` is the former for tables, the latter for images.
@@ -91,6 +90,8 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
             with its ε.
         tempering: ``"auto"`` (default) chooses a scale of the logits and one factor on their variance by the likelihood of
             held-out rows, ``"per-class"`` a factor for each class; a factor, or None for neither.
+        cv: how training rows judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows stand
+            in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
         max_time: seconds to aim for, default None for no bound; chooses the plan before fitting and interrupts nothing.
         device: where tensors live, default ``"cpu"``.
         dtype: ``"float32"`` (default) or ``"float64"``, in which networks are trained; all else is in float64.

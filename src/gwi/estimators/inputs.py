@@ -3,15 +3,103 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array
+from gwi.fitting.folds import copies
 from gwi.streaming.batches import Batches, pair_of
+
+# Tables with fewer rows than this are put in a fixed order, so that the order in which they came does not matter.
+ORDERED_BELOW = 250
+# With fewer different rows than this copies count as often as they stand there, as weights do.
+FEW_DIFFERENT = 50
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What `fit` was given: rows and targets as they came, and what goes with them."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+    validation: Any
+    groups: Any
+    checkpoints: Any
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows to learn from, none of them a copy of another.
+
+    Attributes:
+        x: features.
+        y: encoded targets.
+        weight: of each row.
+        groups: of each row, or None.
+        num_copies: rows that were left out.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    weight: NDArray[Any]
+    groups: NDArray[Any] | None
+    num_copies: int = 0
+
+    @property
+    def note(self) -> str:
+        """What a reader of the summary should know."""
+        if not self.num_copies:
+            return ""
+        counted = "counts once" if len(self.x) >= FEW_DIFFERENT else "counts as often as it stands there"
+        return f"{self.num_copies} of {len(self.x) + self.num_copies} rows are copies of others; a row {counted}"
+
+    def ordered(self) -> TrainingRows:
+        """Few rows in an order that depends on their values only."""
+        if len(self.x) >= ORDERED_BELOW:
+            return self
+        rows = np.lexsort(np.column_stack([self.x, self.y]).T[::-1])
+        return self._some(rows, self.weight[rows])
+
+    def without_copies(self) -> TrainingRows:
+        """Each row once, where there are enough of them with the mean of its copies' weights, else with their sum."""
+        columns = self.x if self.groups is None else np.column_stack([self.x, np.unique(self.groups, return_inverse=True)[1]])
+        unit = copies(columns, self.y.reshape(len(self.y), -1).astype(np.float64))
+        _, first, unit, count = np.unique(unit, return_index=True, return_inverse=True, return_counts=True)
+        if len(first) == len(unit):
+            return self
+        weight = np.bincount(unit, weights=self.weight) / (count if len(first) >= FEW_DIFFERENT else 1)
+        order = np.argsort(first)
+        return replace(self._some(first[order], weight[order]), num_copies=len(unit) - len(first))
+
+    def _some(self, rows: NDArray[np.int64], weight: NDArray[Any]) -> TrainingRows:
+        groups = None if self.groups is None else self.groups[rows]
+        return TrainingRows(self.x[rows], self.y[rows], weight, groups, self.num_copies)
+
+
+def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
+    """Rows of a table and their encoded targets, those of weight zero left out.
+
+    Raises:
+        ValueError: when a cell is no number, or targets, weights or groups are not one for each row.
+    """
+    X, y = validate_data(
+        estimator, as_array(brought.X), as_array(brought.y), dtype=np.float64, ensure_min_samples=2, **estimator._targets.checks
+    )
+    weight = _check_sample_weight(as_array(brought.sample_weight), X, dtype=np.float64, ensure_non_negative=True)
+    if not weight.any():
+        raise ValueError("All sample weights are zero; give at least one row a positive weight.")
+    groups = None if brought.groups is None else np.asarray(as_array(brought.groups))
+    if groups is not None and groups.shape != (len(X),):
+        raise ValueError(f"groups has one value for each of the {len(X)} rows; got the shape {groups.shape}.")
+    kept = weight > 0
+    targets = estimator._targets.learn(y[kept])
+    return TrainingRows(X[kept], targets, weight[kept], None if groups is None else groups[kept])
 
 
 def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:

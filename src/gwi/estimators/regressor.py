@@ -84,8 +84,9 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
 
     Args:
         mean: ``"auto"`` (default) stacks several; ``"svgp"``, ``"svgp-all"``, ``"network"`` or a `Network`, ``"svgp+network"``,
-            ``"paper"`` or a `Paper`, a torch module, a scikit-learn regressor, a callable, or a list of these.
-        freeze_mean: bool, default False. Take modules as they are; `fit` then needs ``validation``.
+            ``"paper"`` or a `Paper`, a torch module, a scikit-learn regressor, a callable, or a list of these. A module, a
+            function and a fitted regressor are taken as they are, and `fit` then needs ``validation``; `Trained` has a module
+            trained.
         kernel: ``"auto"`` (default), ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"``, or a GPyTorch kernel for standardised
             rows. Named ones have a length-scale for each column, above 500 columns one for all. ``"features"`` or a `Features`
             is on features of a frozen module, the default where rows are images.
@@ -93,6 +94,8 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
             weight, number and choice of inducing points.
         likelihood: ``"auto"`` (default) is ``"gaussian"``; or a `Gaussian` with its kind of noise and tails.
         tempering: ``"auto"`` (default), a factor on the predictive variance, or None.
+        cv: how training rows judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows stand
+            in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
         max_time: seconds to aim for, default None for no bound; chooses the plan before fitting and interrupts nothing.
         device: where tensors live, default ``"cpu"``.
         dtype: ``"float32"`` (default) or ``"float64"``, in which networks are trained; all else is in float64.

@@ -23,7 +23,7 @@ from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Embedding, Scales
 from gwi.fitting import plan
-from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut, variance_at
+from gwi.fitting.data import FitData, FitOptions, HeldOut, variance_at
 from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice
 from gwi.fitting.learners import Pending, estimator_learner, kernel_member
@@ -81,9 +81,9 @@ class ClassificationTask(Task):
         """Indicators of the classes, from their places."""
         return indicators(y, len(self.classes), device)
 
-    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+    def folds(self, y: Float[Tensor, "J N"], num_folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
         """The fold of each row, every class spread over the folds as evenly as it can be."""
-        return class_folds(y.argmax(0).cpu(), min(NUM_FOLDS, y.shape[1]), generator)
+        return class_folds(y.argmax(0).cpu(), num_folds, generator)
 
     def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
         """The stack that the size of the table asks for."""

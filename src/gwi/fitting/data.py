@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -20,6 +21,7 @@ from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums, combined, row_sums
 from gwi.core.scaling import Scales
 from gwi.core.training import gradient_steps, train, warm_up_and_cosine
+from gwi.fitting.folds import Folds
 from gwi.parts import Covariance, Features
 
 T = TypeVar("T")
@@ -29,7 +31,8 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 # Of outputs and targets, whose last axis runs over outputs, at each row.
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-NUM_FOLDS = 5
+# Networks that see all rows, for each network of a fold, where folds are not in turn.
+ALL_ROW_GROUPS = 3
 # Rows held at a time.
 CHUNK_SIZE = 4096
 # The mean of φφᵀ is known to a percent from so many rows.
@@ -43,22 +46,22 @@ class FitOptions:
     Attributes:
         kernel: a name, k before it is fitted, or features of the network that is the mean.
         covariance: what Q's covariance is.
-        freeze: take modules as they are.
         generator: for everything random.
         device: where tensors live.
         network_dtype: of networks that we train.
         max_time: seconds to aim for; None for no bound.
+        cv: how training rows judge: a number of folds, ``"auto"``, ``"time"``, a splitter, or pairs of row numbers.
         n_jobs: of joblib, for fits that are independent of each other.
         report: called with the name of a stage and the share of it that is done.
     """
 
     kernel: str | Kernel | Features
     covariance: Covariance
-    freeze: bool
     generator: torch.Generator
     device: torch.device | str = "cpu"
     network_dtype: torch.dtype = torch.float32
     max_time: float | None = None
+    cv: Any = "auto"
     n_jobs: int | None = None
     report: Report = silent
 
@@ -71,7 +74,8 @@ class HeldOut:
         x: standardised rows.
         y: standardised targets.
         weight: of each row.
-        fold: of each row, when these are the training rows in turn; None when they are rows of their own.
+        fold: of each row, when these are training rows; None when they are rows of their own.
+        folds: where the training rows do not all judge in turn, which of them do and what each fold has learned from.
         may_be_known: whether a mean that was trained elsewhere may have seen them: they are of the rows to learn from.
         late_variance: r at the last of the rows, which came by an update, from before they were taken in.
     """
@@ -81,6 +85,7 @@ class HeldOut:
     weight: Float[Tensor, " V"]
     fold: Int[Tensor, " V"] | None
     may_be_known: bool
+    folds: Folds | None = None
     late_variance: Float[Tensor, "J n"] | None = None
 
     @property
@@ -88,11 +93,17 @@ class HeldOut:
         """K; zero when the rows are none of those that are learned from."""
         return 0 if self.fold is None else int(self.fold.max()) + 1
 
+    @property
+    def num_groups(self) -> int:
+        """Of networks that are trained side by side: one for each fold, and where folds are not in turn as many for all rows."""
+        return max(self.num_folds, 1) if self.folds is None else self.num_folds + ALL_ROW_GROUPS
+
     def splits(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Of each fold: whether a row is in it, and whether it is not."""
+        """Of each fold: which of these rows are in it, and which training rows its fits have learned from."""
         if self.fold is not None:
+            learned = None if self.folds is None else torch.from_numpy(self.folds.learned).to(self.x.device)
             for k in range(self.num_folds):
-                yield self.fold == k, self.fold != k
+                yield self.fold == k, self.fold != k if learned is None else learned[k]
 
     @torch.no_grad()
     def predicted(self, mean: Mean, fold_means: Sequence[Mean] = ()) -> Float[Tensor, "J V"]:
@@ -230,7 +241,12 @@ class ArrayData(FitData):
 
     def less(self, mean: Mean, held_out: Float[Tensor, "J V"]) -> ArrayData:
         """The same rows, with what a mean leaves over as targets, out of fold where there are folds."""
-        return replace(self, y=self.y - (at_rows(mean, self.x) if self.held_out.fold is None else held_out))
+        if self.held_out.fold is not None and self.held_out.folds is None:
+            return replace(self, y=self.y - held_out)
+        values = at_rows(mean, self.x)
+        if self.held_out.folds is not None:
+            values[:, self.held_out.folds.row] = held_out
+        return replace(self, y=self.y - values)
 
     def sums(
         self, kernel: Kernel, z: Float[Tensor, "M D"], noise_variance: Float[Tensor, ...] | float, *, folds: bool = True
@@ -240,10 +256,13 @@ class ArrayData(FitData):
         noise = noise_variance / (self.weight * (self.num_rows / len(self.x)))
         if not folds or self.held_out.fold is None:
             return row_sums(kernel, z, self.x, self.y, noise_variance=noise), []
+        in_turn = self.held_out.folds is None
         parts = [
-            row_sums(kernel, z, self.x[inside], self.y[:, inside], noise_variance=noise[..., inside])
-            for inside, _ in self.held_out.splits()
+            row_sums(kernel, z, self.x[rows], self.y[:, rows], noise_variance=noise[..., rows])
+            for rows in (inside if in_turn else others for inside, others in self.held_out.splits())
         ]
+        if not in_turn:
+            return row_sums(kernel, z, self.x, self.y, noise_variance=noise), parts
         whole = combined(parts, [1.0] * len(parts))
         return whole, [combined([whole, part], [1.0, -1.0]) for part in parts]
 
@@ -258,14 +277,13 @@ class ArrayData(FitData):
     ) -> list[Mean]:
         """Train all members at once on batches of their own, each without one fold; the members without a fold are its mean.
 
-        Nothing is trained twice: the networks that are judged are those that predict.
+        Nothing is trained twice: the networks that are judged are those that predict. Where folds have not seen all other rows,
+        as in time, there are members beside them that have, and these predict.
         """
-        num_members, num_groups = network.num_members, max(self.held_out.num_folds, 1)
-        group = torch.arange(num_members) % num_groups
-        every = torch.arange(len(self.x))
-        allowed = [every] * num_members
-        if self.held_out.fold is not None:
-            allowed = [(self.held_out.fold != k).nonzero()[:, 0].cpu() for k in group.tolist()]
+        group = torch.arange(network.num_members) % self.held_out.num_groups
+        learned = [others.nonzero()[:, 0].cpu() for _, others in self.held_out.splits()]
+        learned += [torch.arange(len(self.x))] * (self.held_out.num_groups - len(learned))
+        allowed = [learned[k] for k in group.tolist()]
         x = self.x.to(network.dtype)
         y, weight = self.y.mT.to(x.dtype).contiguous(), (self.weight / self.weight.mean()).to(x.dtype)
         weight = weight / weight.mean()
@@ -280,7 +298,10 @@ class ArrayData(FitData):
             report(name, (step + 1) / num_steps)
         # In single precision a row's prediction would depend, in the seventh digit, on the rows that are predicted with it.
         network.double().requires_grad_(False)
-        return [_group_mean(network, group == k) for k in range(self.held_out.num_folds)]
+        fold_means = [_group_mean(network, group == k) for k in range(self.held_out.num_folds)]
+        if self.held_out.folds is not None:
+            network.keep(group >= self.held_out.num_folds)
+        return fold_means
 
     def train_module(
         self,
@@ -338,4 +359,5 @@ def _member_batches(
 
 
 def _group_mean(network: EnsembleMLP, chosen: Tensor) -> Mean:
-    return lambda x: network.members(x)[chosen].mean(0).mT.contiguous()
+    members = copy.deepcopy(network).keep(chosen)
+    return lambda x: members(x).mT.contiguous()

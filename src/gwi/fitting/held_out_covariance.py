@@ -118,7 +118,7 @@ class CovarianceSolver:
             return s, variance_at(self._posterior(s), held_out.x)
         variance = torch.empty_like(held_out.y[0])
         for (inside, _), sums in zip(held_out.splits(), without, strict=True):
-            variance[inside] = variance_at(self._posterior(titsias_covariance(sums)), data.x[inside])
+            variance[inside] = variance_at(self._posterior(titsias_covariance(sums)), held_out.x[inside])
         return s, variance
 
     def _solved(self, noise_variance: float, beta: float, tolerance: float) -> Float[Tensor, "M M"]:
@@ -159,17 +159,17 @@ def decided_kind(data: FitData, z: Float[Tensor, "M D"], num_means: int, covaria
 @torch.no_grad()
 def left_out_parts(
     data: FitData, prior: PriorFit, noise_variance: float = 0.0
-) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """k − φᵀφ and φᵀφ at each row with Z = the rows of the other folds, where Z will be all rows: as at a new row.
+) -> tuple[Float[Tensor, " V"], Float[Tensor, " V"]]:
+    """k − φᵀφ and φᵀφ at each held-out row with Z = the rows its fold has seen, where Z will be all rows: as at a new row.
 
-    With noise at Z the first is r of the exact GP posterior given the rows of the other folds.
+    With noise at Z the first is r of the exact GP posterior given those rows.
     """
-    x = data.x
-    residual, explained = torch.empty_like(data.y[0]), torch.empty_like(data.y[0])
+    x, y = data.held_out.x, data.held_out.y[0]
+    residual, explained = torch.empty_like(y), torch.empty_like(y)
     name = "k(X, X) + σ²" if noise_variance else "k(Z, Z)"
-    for inside, outside in data.held_out.splits():
-        z = x[outside]
-        noisy = kernel_matrix(prior.kernel, z) + torch.diag(noise_variance / data.weight[outside])
+    for inside, seen in data.held_out.splits():
+        z = data.x[seen]
+        noisy = kernel_matrix(prior.kernel, z) + torch.diag(noise_variance / data.weight[seen])
         phi = whitened_features(prior.kernel, z, cholesky(noisy, name=name).factor, x[inside])
         residual[inside] = residual_variance(prior.kernel, x[inside], phi)
         explained[inside] = phi.square().sum(0)

@@ -79,10 +79,7 @@ def of_network(kernel: Any) -> bool:
 def row_kernel(kernel: Any, num_features: int) -> tuple[Kernel, str]:
     """A kernel on standardised rows by name, or the one given, in float64; and a note where many columns share a length-scale."""
     if of_network(kernel) or (isinstance(kernel, str) and kernel == "features"):
-        raise ValueError(
-            "A kernel on features needs a network: mean=module, frozen (freeze_mean=True) for a FeatureKernel; "
-            'or use kernel="rbf".'
-        )
+        raise ValueError('A kernel on features needs a network: mean=module, taken as it is; or use kernel="rbf".')
     if isinstance(kernel, Kernel):
         return kernel.double(), ""
     if not isinstance(kernel, str) or kernel not in NAMED_KERNELS:

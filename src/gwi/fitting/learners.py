@@ -34,14 +34,17 @@ from gwi.core.row_sums import row_sums
 from gwi.core.scaling import Scales
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.task import Member, NetworkSize, Task
-from gwi.parts import Frozen, Network
+from gwi.parts import Frozen, Network, Trained
+
+# To who brings a torch module.
+TRAIN_HERE = "To have it trained on the training rows, pass gwi.Trained(module), or for classes gwi.Joint(module)."
 
 
 def name_of(item: Any) -> str:
     """What a mean is called in the summary."""
     if isinstance(item, Network):
         return "network"
-    item = item.module if isinstance(item, Frozen) else item
+    item = item.module if isinstance(item, Frozen | Trained) else item
     return item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
 
 
@@ -66,12 +69,13 @@ def learn(
         if item == "network":
             return network_learner(data, task, Network(), options, place)
         return task.learn_named(item, data, prior, basis, options, place)
-    if isinstance(item, Frozen) or (isinstance(item, nn.Module) and options.freeze):
+    if isinstance(item, Trained):
+        return module_learner(item.module, data, task, options, name, place)
+    if isinstance(item, nn.Module | Frozen):
         module = item.module if isinstance(item, Frozen) else item
         # A copy: the posterior holds its parts still, and the user's network keeps its flags.
-        return frozen_learner(ModuleMean(copy.deepcopy(module).eval()), "a frozen network", data, task, name)
-    if isinstance(item, nn.Module):
-        return module_learner(item, data, task, options, name, place)
+        mean = ModuleMean(copy.deepcopy(module).eval())
+        return frozen_learner(mean, "a torch module is taken as it is: it", data, task, name, " " + TRAIN_HERE)
     if task.is_predictor(item):
         try:
             check_is_fitted(item)
@@ -127,7 +131,7 @@ def network_learner(data: FitData, task: Task, part: Network, options: FitOption
     network = EnsembleMLP(
         data.x.shape[1],
         data.y.shape[0],
-        num_members=size.per_fold * max(data.held_out.num_folds, 1),
+        num_members=size.per_fold * data.held_out.num_groups,
         hidden=size.hidden,
         generator=data.generator,
     ).to(data.x.device, options.network_dtype)
@@ -163,14 +167,14 @@ def module_learner(module: nn.Module, data: FitData, task: Task, options: FitOpt
     return Member(name, mean, data.held_out.predicted(mean, fold_means), time.perf_counter() - start)
 
 
-def frozen_learner(mean: nn.Module, what: str, data: FitData, task: Task, name: str) -> Member:
+def frozen_learner(mean: nn.Module, what: str, data: FitData, task: Task, name: str, advice: str = "") -> Member:
     """A mean of rows in the user's own units that is only asked."""
     start = time.perf_counter()
     what = what[0].upper() + what[1:]
     if data.held_out.may_be_known:
         raise ValueError(
             f"{what} may have seen the training rows, so they cannot judge its errors. "
-            "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
+            f"Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen)).{advice}"
         )
     with torch.no_grad():
         task.require_outputs(OriginalRowsMean(mean, data.scales)(data.held_out.x[:2]), len(data.y), what)

@@ -12,16 +12,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
+from gwi.fitting.folds import NUM_FOLDS, folds
 from gwi.fitting.held_out_covariance import CovarianceSolver
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.learners import learn, name_of, run_pending, stack
@@ -36,6 +39,7 @@ def array_data(
     *,
     weight: NDArray[Any] | None = None,
     validation: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    groups: NDArray[Any] | None = None,
 ) -> ArrayData:
     """Rows in memory, standardised as the task has them.
 
@@ -46,17 +50,43 @@ def array_data(
         options: of the fit.
         weight: of each row; equal ones unless given.
         validation: rows and targets to judge means on; the rows themselves, in folds, unless given.
+        groups: of each row; a group stays in one fold.
     """
     weight = np.ones(len(x)) if weight is None else weight
     scales, device = task.scales(x, y, weight), options.device
     rows, targets = scales.rows(x, device), task.targets(y, scales, device)
     w = torch.as_tensor(task.weights(weight), device=device)
     if validation is None:
-        held_out = HeldOut(rows, targets, w, task.folds(targets, options.generator).to(rows.device), may_be_known=True)
+        held_out = _rows_in_folds(task, x, y, rows, targets, w, groups, options)
     else:
         x_new, y_new = scales.rows(validation[0], device), task.targets(validation[1], scales, device)
         held_out = HeldOut(x_new, y_new, torch.ones_like(y_new[0]), None, may_be_known=False)
     return ArrayData(rows, targets, w, held_out, scales, options.generator)
+
+
+def _rows_in_folds(
+    task: Task,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    rows: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    groups: NDArray[Any] | None,
+    options: FitOptions,
+) -> HeldOut:
+    """The training rows, each judged by fits that have not seen it."""
+    num_folds = NUM_FOLDS if options.cv == "auto" else options.cv
+    if isinstance(num_folds, Integral) and groups is None:
+        fold = task.folds(targets, min(int(num_folds), len(x)), options.generator)
+        return HeldOut(rows, targets, weight, fold.to(rows.device), may_be_known=True)
+    seed = int(torch.randint(2**31 - 1, (1,), generator=options.generator))
+    chosen = folds(options.cv, x, y, groups, seed, stratified=y.ndim == 1)
+    if chosen.are_in_turn:
+        fold = torch.empty(len(x), dtype=torch.long)
+        fold[chosen.row] = torch.from_numpy(chosen.fold)
+        return HeldOut(rows, targets, weight, fold.to(rows.device), may_be_known=True)
+    row, fold = (torch.from_numpy(part).to(rows.device) for part in (chosen.row, chosen.fold))
+    return HeldOut(rows[row], targets[:, row], weight[row], fold, may_be_known=True, folds=chosen)
 
 
 def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOptions) -> Fit:

@@ -20,7 +20,7 @@ from gwi.core.means import OriginalRowsMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Embedding, Scales
-from gwi.fitting.data import NUM_FOLDS, FitData, FitOptions, HeldOut
+from gwi.fitting.data import FitData, FitOptions, HeldOut
 from gwi.models.summary import Summary
 from gwi.predictors.linear import plain_predictor
 
@@ -174,11 +174,11 @@ class Task(ABC):
         """Sample weights as means take them: relative."""
         return weight / weight.mean()
 
-    def folds(self, y: Float[Tensor, "J N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+    def folds(self, y: Float[Tensor, "J N"], num_folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
         """The fold of each row, at random."""
         num_rows = y.shape[1]
         fold = torch.empty(num_rows, dtype=torch.long)
-        fold[torch.randperm(num_rows, generator=generator)] = torch.arange(num_rows) % min(NUM_FOLDS, num_rows)
+        fold[torch.randperm(num_rows, generator=generator)] = torch.arange(num_rows) % num_folds
         return fold
 
     def prior_data(self, data: FitData) -> FitData:

@@ -1,0 +1,146 @@
+"""Which rows judge which fit: folds that keep copies and groups together, folds in time, and any splitter of scikit-learn's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+NUM_FOLDS = 5
+# In time, the share of the rows before the first that judge.
+TIME_START = 0.5
+# Columns are equal when they differ by no more than this share of their spread.
+TOLERANCE = 1e-9
+# Of rows whose features come more than once, the share with several targets up to which those with one are copies.
+MOST_MIXED = 0.1
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Rows that judge, and the rows that each of their folds may learn from.
+
+    Attributes:
+        row: of the training rows, those that judge; a row may judge more than once.
+        fold: of each row that judges.
+        learned: for each fold, the training rows that its fits see.
+    """
+
+    row: Int[NDArray[Any], " V"]
+    fold: Int[NDArray[Any], " V"]
+    learned: Bool[NDArray[Any], "K N"]
+
+    @property
+    def are_in_turn(self) -> bool:
+        """Whether each row judges once, fits that have seen all folds but its own."""
+        num_rows = self.learned.shape[1]
+        if not np.array_equal(np.sort(self.row), np.arange(num_rows)):
+            return False
+        return bool((self.learned[:, self.row] == (self.fold != np.arange(len(self.learned))[:, None])).all())
+
+
+def equal_rows(table: Float[NDArray[Any], "N C"], tolerance: float = TOLERANCE) -> Int[NDArray[Any], " N"]:
+    """A number for each row, the same for rows whose columns all agree to this share of their spread.
+
+    Rows that agree are neighbours in the order of any weighted sum of their columns, so two such orders and a look at neighbours
+    find them in N log N.
+    """
+    spread = np.ptp(table, axis=0)
+    scaled = (table - table.min(axis=0)) / np.where(spread > 0, spread, 1.0)
+    rng = np.random.default_rng(0)
+    pairs = []
+    for _ in range(2):
+        order = np.argsort(scaled @ rng.uniform(1.0, 2.0, table.shape[1]), kind="stable")
+        near = np.abs(np.diff(scaled[order], axis=0)).max(axis=1, initial=0.0) <= tolerance
+        pairs.append(np.stack([order[:-1][near], order[1:][near]]))
+    first, second = np.concatenate(pairs, axis=1)
+    graph = coo_matrix((np.ones(len(first), dtype=np.int8), (first, second)), shape=(len(table), len(table)))
+    return connected_components(graph, directed=False)[1].astype(np.int64)
+
+
+def copies(x: Float[NDArray[Any], "N D"], y: Float[NDArray[Any], "N J"]) -> Int[NDArray[Any], " N"]:
+    """A number for each row, the same for copies of one another: rows that agree in features and targets, and not by chance.
+
+    Numbers that hardly come twice do not agree by chance. Where targets are a few values, such as classes or grades, rows agree
+    by chance if their features do, as doses or categories do: such rows are repeated measurements, and to keep those of one
+    target together would have every fold judge the ones by the others. So features must be too fine to agree by chance, and
+    hardly ever agree where targets differ.
+    """
+    whole, alone = equal_rows(np.column_stack([x, y])), np.arange(len(x))
+    _, first, size = np.unique(whole, return_index=True, return_counts=True)
+    if (size == 1).all() or equal_rows(y[first]).max() + 1 > len(first) / 2:
+        return whole
+    place = equal_rows(x)
+    targets = np.bincount(place[first])
+    repeated = np.bincount(place) > 1
+    _, distinct = np.unique(place, return_index=True)
+    if (targets > 1)[repeated].mean() > MOST_MIXED or _pairs_by_chance(x[distinct]) >= 1:
+        return alone
+    return np.unique(np.where(targets[place] > 1, len(x) + alone, whole), return_inverse=True)[1].ravel()
+
+
+def _pairs_by_chance(x: Float[NDArray[Any], "N D"]) -> float:
+    """How many pairs of rows would agree if columns knew nothing of each other."""
+    log_share = 0.0
+    for column in x.T:
+        share = np.unique(column, return_counts=True)[1] / len(x)
+        log_share += float(np.log((share**2).sum()))
+    return len(x) ** 2 / 2 * float(np.exp(log_share))
+
+
+def folds(cv: Any, x: NDArray[Any], y: NDArray[Any], groups: NDArray[Any] | None, seed: int, *, stratified: bool) -> Folds:
+    """Those that `cv` asks for.
+
+    Args:
+        cv: a number of folds, ``"auto"`` for five, ``"time"``, a splitter of scikit-learn's, or pairs of row numbers, those to
+            learn from and those to judge.
+        x: rows.
+        y: targets.
+        groups: of each row; a group stays in one fold.
+        seed: for what is random.
+        stratified: whether to spread the values of y evenly over folds of groups.
+
+    Raises:
+        ValueError: when rows or groups are too few, or a splitter gives no folds that can be learned from.
+    """
+    if isinstance(cv, str) and cv == "time":
+        if groups is not None:
+            raise ValueError('cv="time" orders folds by the rows, which groups would break; pass one of the two.')
+        return time_folds(len(x))
+    if isinstance(cv, str | Integral):
+        assert groups is not None
+        num_groups = len(np.unique(groups))
+        if num_groups < 2:
+            raise ValueError("groups has one value for all rows; each fold needs groups that others have not seen. Leave it out.")
+        num_folds = min(NUM_FOLDS if isinstance(cv, str) else int(cv), num_groups)
+        kind = StratifiedGroupKFold if stratified else GroupKFold
+        cv = kind(num_folds, shuffle=True, random_state=seed)
+    pairs = list(cv.split(x, y, groups) if hasattr(cv, "split") else cv)
+    learned = np.zeros((len(pairs), len(x)), dtype=bool)
+    for k, (train, test) in enumerate(pairs):
+        learned[k, np.asarray(train)] = True
+        if learned[k].sum() < 2 or not len(test) or learned[k, np.asarray(test)].any():
+            raise ValueError(
+                f"cv's fold {k} learns from {learned[k].sum()} rows and judges {len(test)}; each needs at least two rows to "
+                "learn from, and others to judge."
+            )
+    row = np.concatenate([np.asarray(test) for _, test in pairs])
+    return Folds(row, np.repeat(np.arange(len(pairs)), [len(test) for _, test in pairs]), learned)
+
+
+def time_folds(num_rows: int) -> Folds:
+    """Rows in the order of time: each fold judges the rows that follow those it learned from."""
+    first = round(TIME_START * num_rows)
+    num_folds = min(NUM_FOLDS, num_rows - first)
+    if first < 2 or num_folds < 1:
+        raise ValueError(f'cv="time" needs at least four rows, some to learn from before those that judge; got {num_rows}.')
+    row = np.arange(first, num_rows)
+    fold = (row - first) * num_folds // len(row)
+    starts = row[np.searchsorted(fold, np.arange(num_folds))]
+    return Folds(row, fold, np.arange(num_rows) < starts[:, None])
