@@ -75,6 +75,7 @@ def choose_tails(
     *,
     factor: float | None = None,
     degrees: Sequence[float] = DEGREES,
+    num_effective: float | None = None,
 ) -> Tails:
     """The law of z = (y − m)/sd on rows unseen by the mean: normal, unless Student's t has a lower NLL by more than ½ log N.
 
@@ -86,6 +87,7 @@ def choose_tails(
         sample_weight: of each row.
         factor: α_T, when it is not to be fitted.
         degrees: candidates.
+        num_effective: as how many independent rows these count; all unless given.
     """
     weight = sample_weight / sample_weight.mean()
     normal_factor = max(float(np.average(z**2, weights=weight)), 1e-6) if factor is None else factor
@@ -95,10 +97,18 @@ def choose_tails(
     laws = [Tails(_best_factor(z, weight, d) if factor is None else factor, d) for d in degrees]
     gains = [float(np.sum((_nll(z, normal) - _nll(z, law)) * weight)) for law in laws]
     best = int(np.argmax(gains))
-    return laws[best] if gains[best] > math.log(len(z)) / 2 else normal
+    count = len(z) if num_effective is None else num_effective
+    return laws[best] if gains[best] * count / len(z) > math.log(max(count, 1.0)) / 2 else normal
 
 
-def match_coverage(z: Float[Array, " V"], sample_weight: Float[Array, " V"], law: Tails, *, optimism: float = 0.0) -> Tails:
+def match_coverage(
+    z: Float[Array, " V"],
+    sample_weight: Float[Array, " V"],
+    law: Tails,
+    *,
+    optimism: float = 0.0,
+    num_effective: float | None = None,
+) -> Tails:
     """The law with its scale moved towards the one whose 95 % interval holds 95 % of the rows.
 
     The factor that fits a density best need not give intervals that hold what they promise, because no law of the family is the
@@ -110,6 +120,8 @@ def match_coverage(z: Float[Array, " V"], sample_weight: Float[Array, " V"], law
         sample_weight: of each row.
         law: fitted to them.
         optimism: c of the factor 1 + c/V on the variance, for what was chosen by these rows.
+        num_effective: as how many independent rows these count; all unless given. A variance that few units told is known as
+            badly as Student's t with as many degrees of freedom says, and intervals are as much wider.
     """
     order = np.argsort(np.abs(z))
     reached = np.cumsum(sample_weight[order]) / sample_weight.sum()
@@ -117,8 +129,13 @@ def match_coverage(z: Float[Array, " V"], sample_weight: Float[Array, " V"], law
     promised = math.sqrt(law.factor) * float(quantile(np.array((1 + MATCHED) / 2), law.degrees_of_freedom))
     if not actual > 0:
         return law
-    share = len(z) / (len(z) + QUANTILE_ROWS)
-    return Tails(law.factor * (actual / promised) ** (2 * share) * (1 + optimism / len(z)), law.degrees_of_freedom)
+    count = len(z) if num_effective is None else num_effective
+    share = count / (count + QUANTILE_ROWS)
+    factor = law.factor * (actual / promised) ** (2 * share) * (1 + optimism / count)
+    if num_effective is not None:
+        level = (1 + MATCHED) / 2
+        factor *= float(t.ppf(level, max(num_effective - 1, 1.0)) / norm.ppf(level)) ** 2
+    return Tails(factor, law.degrees_of_freedom)
 
 
 def _nll(z: Array, law: Tails) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from itertools import product
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gwi.core.linalg import LOG_TWO_PI
@@ -112,6 +112,7 @@ def fit_noise(
     degrees: Sequence[float] = (math.inf,),
     allow_constant: bool = True,
     sample_weight: Float[Tensor, " N"] | None = None,
+    unit: Int[Tensor, " N"] | None = None,
     num_folds: int = 5,
     generator: torch.Generator | None = None,
 ) -> NoiseFit:
@@ -129,28 +130,55 @@ def fit_noise(
         degrees: of freedom of the laws that are tried, Student's t: a normal law takes a few far rows for noise all around them.
         allow_constant: whether constant noise may win.
         sample_weight: of each row.
+        unit: of each row, such as its group; rows of one unit err alike, so they are judged and counted together.
         num_folds: of the cross-validation.
         generator: for the folds.
     """
     num_rows = residuals.shape[0]
     weight = torch.ones_like(residuals) if sample_weight is None else sample_weight / sample_weight.mean()
     rows = _Rows(residuals, variance, torch.zeros_like(variance) if disagreement is None else disagreement, features, weight)
-    if num_rows < 10 * num_folds or (not penalties and disagreement is None and len(degrees) == 1):
+    unit = torch.arange(num_rows) if unit is None else unit.unique(return_inverse=True)[1].cpu()
+    num_units = int(unit.max()) + 1
+    if num_units < 10 * num_folds or (not penalties and disagreement is None and len(degrees) == 1):
         fit = _fit(rows, math.inf, degrees[-1])
         return NoiseFit(fit.noise, fit.disagreement_weight, math.inf, degrees[-1], fit(rows), {})
-    order = torch.randperm(num_rows, generator=generator).to(residuals.device)
-    some = order < MAX_CROSS_VALIDATED
+    order = torch.randperm(num_units, generator=generator)[unit].to(residuals.device)
+    some = order < max(num_folds, MAX_CROSS_VALIDATED * num_units // num_rows)
     errors, unseen = _cross_validated(rows[some], (math.inf, *penalties), degrees, order[some] % num_folds)
     scores = {key: float(nll.mean()) for key, nll in errors.items()}
     constant = min(product(degrees, (math.inf,)), key=scores.__getitem__)
     best = min(product(degrees, penalties), key=scores.__getitem__, default=constant)
     gain = errors[constant] - errors[best]
+    # Of the units, whose sums are independent where rows are not.
+    gain = sums_by(unit[some.cpu()].to(gain.device), gain)
     if allow_constant and gain.mean() <= gain.std() / len(gain) ** 0.5:
         best = constant
     fit = _fit(rows, best[1], best[0])
     everywhere = fit(rows)
     everywhere[some] = unseen[best]
     return NoiseFit(fit.noise, fit.disagreement_weight, best[1], best[0], everywhere, scores)
+
+
+def sums_by(unit: Int[Tensor, " N"], values: Float[Tensor, " N"]) -> Float[Tensor, " U"]:
+    """The sum over the rows of each unit."""
+    known, place = unit.unique(return_inverse=True)
+    return values.new_zeros(len(known)).index_add(0, place, values)
+
+
+def effective_rows(z: Float[Tensor, " N"], unit: Int[Tensor, " N"] | None) -> float:
+    """As how many independent rows these count when they are to tell a variance.
+
+    Rows of one unit err alike: with the correlation ρ between their errors, their squares have ρ², and n rows of a unit count
+    as n/(1 + (n − 1) ρ²) (Kish's design effect).
+    """
+    if unit is None:
+        return float(len(z))
+    square, size = sums_by(unit, z.square()), sums_by(unit, torch.ones_like(z))
+    pairs = (size * (size - 1)).sum()
+    if pairs == 0:
+        return float(len(z))
+    correlation = ((sums_by(unit, z).square() - square).sum() / pairs / z.square().mean()).clamp(0, 1)
+    return float((size / (1 + (size - 1) * correlation.square())).sum())
 
 
 def _cross_validated(

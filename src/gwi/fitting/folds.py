@@ -16,6 +16,8 @@ from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 NUM_FOLDS = 5
 # In time, the share of the rows before the first that judge.
 TIME_START = 0.5
+# Runs of rows for each fold that a splitter makes.
+BLOCKS_A_FOLD = 5
 # Columns are equal when they differ by no more than this share of their spread.
 TOLERANCE = 1e-9
 # Of rows whose features come more than once, the share with several targets up to which those with one are copies.
@@ -35,6 +37,11 @@ class Folds:
     row: Int[NDArray[Any], " V"]
     fold: Int[NDArray[Any], " V"]
     learned: Bool[NDArray[Any], "K N"]
+
+    def blocks(self) -> Int[NDArray[Any], " N"]:
+        """Runs of rows, some for each fold: where nobody said what rows have in common, it is that they stand side by side."""
+        num_rows = self.learned.shape[1]
+        return np.arange(num_rows) * min(BLOCKS_A_FOLD * len(self.learned), num_rows) // num_rows
 
     @property
     def are_in_turn(self) -> bool:

@@ -81,12 +81,14 @@ def _rows_in_folds(
         return HeldOut(rows, targets, weight, fold.to(rows.device), may_be_known=True)
     seed = int(torch.randint(2**31 - 1, (1,), generator=options.generator))
     chosen = folds(options.cv, x, y, groups, seed, stratified=y.ndim == 1)
-    if chosen.are_in_turn:
-        fold = torch.empty(len(x), dtype=torch.long)
-        fold[chosen.row] = torch.from_numpy(chosen.fold)
-        return HeldOut(rows, targets, weight, fold.to(rows.device), may_be_known=True)
-    row, fold = (torch.from_numpy(part).to(rows.device) for part in (chosen.row, chosen.fold))
-    return HeldOut(rows[row], targets[:, row], weight[row], fold, may_be_known=True, folds=chosen)
+    # Rows near in time err alike, as those of a group do.
+    units = np.unique(groups, return_inverse=True)[1] if groups is not None else chosen.blocks()
+    row, fold, unit = (torch.from_numpy(part).to(rows.device) for part in (chosen.row, chosen.fold, units[chosen.row]))
+    held_out = HeldOut(rows[row], targets[:, row], weight[row], fold, may_be_known=True, folds=chosen, unit=unit)
+    if not chosen.are_in_turn:
+        return held_out
+    order = row.argsort()
+    return replace(held_out, x=rows, y=targets, weight=weight, fold=fold[order], folds=None, unit=unit[order])
 
 
 def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOptions) -> Fit:

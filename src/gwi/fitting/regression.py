@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gwi.core.distributions import DEGREES, STACK_OPTIMISM, choose_tails, log_density, match_coverage
+from gwi.core.distributions import DEGREES, STACK_OPTIMISM, Tails, choose_tails, log_density, match_coverage
 from gwi.core.means import KernelMean, RescaledMean, SumMean
 from gwi.core.measures import GaussianMeasure
-from gwi.core.noise import NoiseFit, fit_noise, noise_features
+from gwi.core.noise import NoiseFit, effective_rows, fit_noise, noise_features
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Embedding, Scales
 from gwi.fitting import plan
@@ -157,18 +157,16 @@ class RegressionTask(Task):
         residuals = y - stacked.held_out
         columns = data.held_out.x if embedding.is_table else data.held_out.x[:, :0]
         features = noise_features(columns, stacked.held_out)
-        noise, tails = self.likelihood.noise, self.likelihood.tails
+        noise = self.likelihood.noise
         fits: list[NoiseFit] = []
         for j, part in enumerate(covariances):
-            fits += [choose_noise(residuals[j], part.variance, features, weight, noise, self._spread(stacked, j))]
+            spread = self._spread(stacked, j)
+            fits += [choose_noise(residuals[j], part.variance, features, weight, noise, spread, unit=data.held_out.unit)]
         # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
         variance = torch.stack([part.variance + fit.unseen for part, fit in zip(covariances, fits, strict=True)])
         fixed = None if self.tempering == "auto" else 1.0 if self.tempering is None else float(self.tempering)
-        z_scores, w = (residuals / variance.sqrt()).cpu().numpy(), weight.cpu().numpy()
-        shapes = [choose_tails(row, w, factor=fixed, degrees=DEGREES if tails == "auto" else ()) for row in z_scores]
-        if fixed is None:
-            optimism = STACK_OPTIMISM if stacked.num_means > 1 else 0.0
-            shapes = [match_coverage(row, w, law, optimism=optimism) for row, law in zip(z_scores, shapes, strict=True)]
+        unit, is_stack = data.held_out.unit, stacked.num_means > 1
+        shapes = [self._shape(row, weight, fixed, is_stack, unit) for row in residuals / variance.sqrt()]
         factor = np.array([shape.factor for shape in shapes])
         tempered = variance * variance.new_tensor(factor)[:, None]
         degrees = [shape.degrees_of_freedom for shape in shapes]
@@ -208,6 +206,15 @@ class RegressionTask(Task):
         )
         return model, summary
 
+    def _shape(self, z: Tensor, weight: Tensor, factor: float | None, is_stack: bool, unit: Tensor | None) -> Tails:
+        """Tempering and tails of one target's standardised errors."""
+        count = None if unit is None else effective_rows(z, unit)
+        errors, w, degrees = z.cpu().numpy(), weight.cpu().numpy(), DEGREES if self.likelihood.tails == "auto" else ()
+        law = choose_tails(errors, w, factor=factor, degrees=degrees, num_effective=count)
+        if factor is not None:
+            return law
+        return match_coverage(errors, w, law, optimism=STACK_OPTIMISM if is_stack else 0.0, num_effective=count)
+
 
 def choose_noise(
     residuals: Float[Tensor, " V"],
@@ -217,6 +224,7 @@ def choose_noise(
     kind: NoiseKind,
     disagreement: Float[Tensor, " V"] | None = None,
     degrees: Sequence[float] = NOISE_DEGREES,
+    unit: Int[Tensor, " V"] | None = None,
 ) -> NoiseFit:
     """Constant or input-dependent noise, or whichever predicts held-out rows better."""
     return fit_noise(
@@ -228,6 +236,7 @@ def choose_noise(
         degrees=degrees,
         allow_constant=kind != "input-dependent",
         sample_weight=weight,
+        unit=unit,
         generator=torch.Generator().manual_seed(0),
     )
 
