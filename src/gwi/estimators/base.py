@@ -46,6 +46,8 @@ from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
 from gwi.tables.rows import RowSource
 
+# From this share of copies among the rows on a warning says so.
+MANY_COPIES = 0.2
 # The share of the rows that joint training sets apart when no validation rows are given.
 VALIDATION_SHARE = 0.1
 
@@ -238,6 +240,8 @@ class GWIEstimator(BaseEstimator):
             if judged is None and brought.groups is None and isinstance(self.cv, Integral | str) and self.cv != "time":
                 training = training.ordered()
             training = training.without_copies()
+            if training.num_copies > MANY_COPIES * (len(training.x) + training.num_copies):
+                warnings.warn(f"{training.note}. Pass sample_weight where they are to count more.", GWIWarning, stacklevel=4)
         if len(training.x) < 2:
             raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
         task = self._task()
