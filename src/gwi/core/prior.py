@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gwi.core.linalg import LOG_TWO_PI, LogGaussian, cholesky, log_determinant, solve_lower
@@ -56,14 +56,16 @@ def log_marginal_likelihood(
     y: Float[Tensor, "*J N"],
     noise_variance: Float[Tensor, ...] | float,
     *,
+    shared: Float[Tensor, "N N"] | float = 0.0,
     jitter: float = 0.0,
 ) -> Float[Tensor, "*J"]:
     """log N(y | 0, k(X, X) + σ² I), with the −N/2 log 2π that the paper leaves out.
 
-    The paper maximises it over the M pairs (Z, y_Z). Take the prior mean off y first.
+    The paper maximises it over the M pairs (Z, y_Z). Take the prior mean off y first. `shared` is the covariance of errors that
+    rows have in common.
     """
     noise = torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device)
-    covariance = kernel_matrix(kernel, x) + torch.diag_embed(noise.expand(*noise.shape[:-1], x.shape[0]))
+    covariance = kernel_matrix(kernel, x) + shared + torch.diag_embed(noise.expand(*noise.shape[:-1], x.shape[0]))
     return LogGaussian.apply(covariance, y, jitter, "k(X, X) + σ²I")
 
 
@@ -106,6 +108,7 @@ def fit_prior(
     learn_inducing_points: bool = False,
     noise_variance: float = 0.1,
     sample_weight: Float[Tensor, " N"] | None = None,
+    unit: Int[Tensor, " N"] | None = None,
     noise_of_each: bool = False,
     max_iterations: int = 200,
     tolerance: float = 1e-9,
@@ -128,6 +131,8 @@ def fit_prior(
         learn_inducing_points: whether Z moves.
         noise_variance: σ² to start from.
         sample_weight: a row with weight w counts as w equal rows.
+        unit: of each row, such as its group: rows of one unit share an error of variance τ², else a kernel would take what groups
+            are off by for a function of whatever column tells groups apart. For the marginal likelihood; σ² is then that of both.
         noise_of_each: whether every target has its own σ²; the kernel is one for all.
         max_iterations: of L-BFGS.
         tolerance: L-BFGS stops when a step gains less than this share of the objective.
@@ -146,6 +151,10 @@ def fit_prior(
     log_noise = torch.full((num_targets, 1) if noise_of_each else (), math.log(noise_variance), dtype=x.dtype, device=x.device)
     log_noise.requires_grad_(True)
     parameters = [*(p for p in kernel.parameters() if p.requires_grad), log_noise]
+    log_shared = torch.full((), math.log(noise_variance), dtype=x.dtype, device=x.device, requires_grad=True)
+    same = None if unit is None else (unit[:, None] == unit).to(x)
+    if same is not None:
+        parameters.append(log_shared)
     if z is not None and learn_inducing_points:
         parameters.append(z)
 
@@ -164,7 +173,9 @@ def fit_prior(
     def minus_evidence() -> Tensor:
         hyper_prior = sum((law.log_prob(value(module)).sum() for _, module, law, value, _ in kernel.named_priors()), 0.0)
         if z is None or objective == "marginal":
-            return -(log_marginal_likelihood(kernel, x, y, noise(), jitter=jitter).sum() + repeats() + hyper_prior)
+            shared = 0.0 if same is None else log_shared.exp() * same
+            evidence = log_marginal_likelihood(kernel, x, y, noise(), shared=shared, jitter=jitter).sum()
+            return -(evidence + repeats() + hyper_prior)
         bound = collapsed_bound(kernel, z, x, y, noise(), chunk_size=chunk_size, jitter=jitter)
         return -(bound.sum() + repeats() + hyper_prior)
 
@@ -177,7 +188,7 @@ def fit_prior(
     kernel_parameters = {id(p) for p in kernel.parameters()}
     bounds: list[tuple[float | None, float | None]] = []
     for p in parameters:
-        if p is log_noise:
+        if p is log_noise or p is log_shared:
             bound: tuple[float | None, float | None] = (math.log(1e-8 * variance), None)
         else:
             # Line searches try far points. A scale that is zero or infinite in floating point is outside a hyper-prior's support.
@@ -186,10 +197,11 @@ def fit_prior(
     result = minimize_lbfgs(
         minus_evidence, parameters, bounds=bounds, max_iterations=max_iterations, tolerance=tolerance, on_step=report
     )
+    level = log_noise.detach().exp() + (0.0 if same is None else log_shared.detach().exp())
     return PriorFit(
         kernel=kernel,
-        noise_variance=float(log_noise.detach().exp().mean()),
-        noise_variances=log_noise.detach().exp()[:, 0] if noise_of_each else None,
+        noise_variance=float(level.mean()),
+        noise_variances=level[:, 0] if noise_of_each else None,
         inducing_points=None if z is None else z.detach(),
         log_evidence=-result.value,
         num_iterations=result.num_iterations,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RQKernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.utils import check_array
 from torch import Tensor
 
@@ -121,13 +121,15 @@ def choose_prior(
         count = min(SPARSE_INDUCING if asked == "auto" else asked, len(rows))
         z = choose_inducing_points(x[rows], count, given, kernel=kernel, generator=generator)
     of_each = num_free is None and not data.is_sample and 1 < len(data.y) <= MOST_NOISES
-    prior = prior_for(kernel, x, data.y, data.weight, z, generator, noise_of_each=of_each)
+    unit = data.held_out.unit if data.held_out.fold is not None and data.held_out.folds is None else None
+    prior = prior_for(kernel, x, data.y, data.weight, z, generator, unit=unit, noise_of_each=of_each)
     num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
     few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
     without = []
     for k, (_, others) in enumerate(data.held_out.splits() if judges_kernel_means and few else ()):
         seen = x[others], data.y[:, others], data.weight[others], x[others] if z is x else z
-        without.append(prior_for(kernel, *seen, torch.Generator().manual_seed(k), noise_of_each=of_each))
+        units = None if unit is None else unit[others]
+        without.append(prior_for(kernel, *seen, torch.Generator().manual_seed(k), unit=units, noise_of_each=of_each))
     prior = replace(prior, without_folds=tuple(without))
     if asked != "auto" or z is x:
         return PriorChoice(kernel, prior, z, z)
@@ -144,10 +146,14 @@ def prior_for(
     z: Float[Tensor, "M D"],
     generator: torch.Generator,
     *,
+    unit: Int[Tensor, " N"] | None = None,
     noise_of_each: bool = False,
 ) -> PriorFit:
-    """Hyper-parameters by the evidence of y: an exact GP's on a sample when Z is many, else the collapsed bound with this Z."""
-    exact = len(z) >= len(x) or len(z) > MAX_COLLAPSED
+    """Hyper-parameters by the evidence of y: an exact GP's on a sample when Z is many, else the collapsed bound with this Z.
+
+    Where rows of a unit, such as a group, have errors in common, it is an exact GP's.
+    """
+    exact = len(z) >= len(x) or len(z) > MAX_COLLAPSED or unit is not None
     rows = sample_rows(x, EXACT_SAMPLE if exact else SPARSE_SAMPLE, generator)
     return fit_prior(
         kernel,
@@ -156,6 +162,7 @@ def prior_for(
         objective="marginal" if exact else "collapsed",
         inducing_points=None if exact else z,
         sample_weight=weight[rows],
+        unit=None if unit is None else unit[rows],
         noise_of_each=noise_of_each,
         max_iterations=100 if exact else 60,
         tolerance=EVIDENCE_TOLERANCE,
