@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from torch import nn
 
 from gwi import GWIClassifier, GWIRegressor, load
 from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import FeatureKernel, default_kernel
+from gwi.exceptions import GWIWarning
 from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Frozen, Paper
 from waves import wave
@@ -193,3 +194,39 @@ def test_validation_targets_that_do_not_fit_are_refused_in_one_sentence(shape):
         model.fit(X, y, validation=(X[:9], y[:8]))
     with pytest.raises(ValueError, match="validation needs a label for each row; got 8 labels and 9 rows"):
         GWIClassifier(network).fit(X, y > 0, validation=(X[:9], y[:8] > 0))
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 4, 4)])
+def test_validation_rows_that_were_learned_from_are_refused(shape):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, *shape)), rng.normal(size=200)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), 1)).double()
+    model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=20), kernel="rbf")
+    with pytest.raises(ValueError, match=r"^60% of the validation rows are training rows, features and target; a mean"):
+        model.fit(X[:150], y[:150], validation=(X[90:190], y[90:190]))
+    with pytest.warns(GWIWarning, match=r"^30% of the validation rows are training rows, .* and 0% of the training rows stand"):
+        model.fit(X[:150], y[:150], validation=(X[120:], np.append(y[120:144], y[144:] + 1)))
+
+
+def test_honest_validation_rows_of_a_table_with_copies_are_taken():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 3, (300, 2)).astype(float), rng.integers(0, 2, 300)
+    with pytest.warns(GWIWarning, match="100% of the training rows stand there more than once"):
+        GWIClassifier([LogisticRegression().fit(X[:200], y[:200])], random_state=0).fit(
+            X[:200], y[:200], validation=(X[200:], y[200:])
+        )
+
+
+def test_a_trained_network_stays_as_it_is_in_both_estimators():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    network = nn.Linear(2, 2).double()
+    before = [p.clone() for p in network.parameters()]
+    for estimator, y in ((GWIRegressor, np.column_stack([X[:, 0], X[:, 1]])), (GWIClassifier, (X[:, 0] > 0).astype(int))):
+        model = estimator(network, random_state=0)
+        with pytest.raises(ValueError, match=r"taken as it is: it may have seen .* gwi\.Trained\(module\)"):
+            model.fit(X[:80], y[:80])
+        model.fit(X[:80], y[:80], validation=(X[80:], y[80:]))
+        assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+    given = GWIRegressor(network, random_state=0).fit(X[:80], X[:80], validation=(X[80:], X[80:]))
+    np.testing.assert_allclose(given.predict(X), network(torch.from_numpy(X)).detach().numpy(), atol=1e-12)

@@ -26,7 +26,7 @@ from gwi._files import write_atomically
 from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
-from gwi.estimators.inputs import Brought, training_batches, training_rows, validation_batches, validation_rows
+from gwi.estimators.inputs import Brought, require_unseen, training_batches, training_rows, validation_batches, validation_rows
 from gwi.evaluation.checks import severe_messages
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
@@ -236,6 +236,8 @@ class GWIEstimator(BaseEstimator):
             names = getattr(self, "feature_names_in_", features)
             validation = validation_arrays(validation, names, labels=self._targets.are_labels)
         judged = None if validation is None else validation_rows(self, validation)
+        if judged is not None:
+            require_unseen((training.x, training.y), judged)
         if not self._by_paper:
             if judged is None and brought.groups is None and isinstance(self.cv, Integral | str) and self.cv != "time":
                 training = training.ordered()
@@ -284,6 +286,8 @@ class GWIEstimator(BaseEstimator):
         if validation is not None:
             rows, targets = (validation, None) if isinstance(validation, DataLoader) else validation
             judged = validation_batches(self, rows, targets, shape)
+            if training.targets is not None and judged.targets is not None:
+                require_unseen((training.rows, training.targets), (judged.rows, judged.targets))
         elif self._is_frozen:
             raise ValueError(
                 "A torch module is taken as it is: it may have seen the training rows, so they cannot judge its errors. "

@@ -12,13 +12,19 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array
+from gwi.exceptions import GWIWarning
 from gwi.fitting.folds import copies
+from gwi.models.seen import SeenRows, share_of_copies
 from gwi.streaming.batches import Batches, pair_of
 
 # Tables with fewer rows than this are put in a fixed order, so that the order in which they came does not matter.
 ORDERED_BELOW = 250
 # With fewer different rows than this copies count as often as they stand there, as weights do.
 FEW_DIFFERENT = 50
+
+
+# Shares of validation rows that are training rows from which on a warning is given, and a fit refused.
+WARNED_SHARE, REFUSED_SHARE = 0.2, 0.5
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,27 @@ def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDAr
         raise ValueError(f"validation: {error}") from None
     estimator._targets.require(targets, len(rows))
     return rows, targets
+
+
+def require_unseen(training: tuple[Any, Any], judging: tuple[Any, Any]) -> None:
+    """Refuse rows to judge that were learned from, beyond what copies among the training rows explain; warn where they are many.
+
+    Honest hold-outs of tables with copies have some: 27 % of the wines, where one in four stands there twice.
+    """
+    share, copied = SeenRows.of(*training).share_of(*judging), share_of_copies(*training)
+    if not share >= WARNED_SHARE:
+        return
+    said = f"{share:.0%} of the validation rows are training rows, features and target"
+    if share >= REFUSED_SHARE and share > 2 * copied:
+        raise ValueError(
+            f"{said}; a mean that has seen them cannot be judged on them. Pass rows that were set apart, or leave validation "
+            "out: means that are trained here are judged in folds."
+        )
+    warnings.warn(
+        f"{said}, and {copied:.0%} of the training rows stand there more than once: errors may be larger on other rows.",
+        GWIWarning,
+        stacklevel=5,
+    )
 
 
 def training_batches(estimator: Any, X: Any, y: Any) -> tuple[Batches, tuple[int, ...]]:
