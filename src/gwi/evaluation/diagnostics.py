@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from gwi._typing import Array
 from gwi._validation import as_array
 from gwi.evaluation.checks import Check, Finding, found, graded, require_numbers, training_checks
+from gwi.models.summary import html_table
 
 # The kernel is confident where less than half of its prior variance is left.
 CONFIDENT = 0.5
@@ -51,6 +52,14 @@ class Diagnosis:
         """The severe findings."""
         return tuple(finding for finding in self.findings if finding.severity == "severe")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Findings and measures by name."""
+        return {"num_rows": self.num_rows, "findings": [asdict(f) for f in self.findings], "measures": dict(self.measures)}
+
+    def _repr_html_(self) -> str:
+        rows = [(finding.severity, finding.kind, finding.what, finding.remedy) for finding in self.findings]
+        return html_table(str(self).splitlines()[0], rows)
+
     def __str__(self) -> str:
         if not self.findings:
             return f"Nothing found at {self.num_rows} rows."
@@ -83,7 +92,7 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     mean, std = model.law(rows)
     errors = np.abs(targets - mean) / std
     checks = (
-        _mean_and_kernel(errors, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
+        _mean_and_kernel(errors, std, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
         _calibration(estimator, X, targets),
         _duplicates(x, training),
@@ -92,8 +101,13 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     return Diagnosis(found(checks), tuple((check.kind, check.value) for check in checks), len(rows))
 
 
-def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], confident: Bool[NDArray[Any], " N"]) -> Check:
-    """The share of rows where the kernel is confident at which the error is a surprise, of the worst target."""
+def _mean_and_kernel(
+    errors: Float[Array, "J N"], std: Float[Array, "J N"], scores: Float[Tensor, "J V"], confident: Bool[NDArray[Any], " N"]
+) -> Check:
+    """The share of rows where the kernel is confident at which the error, in predicted standard deviations, is a surprise.
+
+    Of the worst target.
+    """
     kind = "mean-and-kernel-disagree"
     num_confident = int(confident.sum())
     if num_confident < FEW_ROWS:
@@ -108,12 +122,14 @@ def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], 
     # The share of new errors above the rank-th of V is Beta(V + 1 − rank, rank) where nothing has changed, whatever their law.
     chance = betabinom.sf(surprises[worst] - 1, num_confident, num_judged + 1 - rank, rank)
     typical = float(np.median(errors[worst, confident]))
+    own = float(np.median((errors * std)[worst, confident]))
     return Check(
         kind,
         float(value),
         graded(value, warning=0.15, severe=0.3) if chance < RARE else None,
         f"The kernel is confident at {num_confident} of {len(confident)} rows, and at {value:.0%} of these the error is larger "
-        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {typical:.2g} standard deviations).",
+        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {own:.3g} in the target's unit, "
+        f"{typical:.2g} predicted standard deviations).",
         'Give the mean what the kernel assumes (periodic features, mean="svgp-all", a stack), or use a kernel that assumes less.',
     )
 

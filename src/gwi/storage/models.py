@@ -38,7 +38,7 @@ _NOISE = {"log_level": 0, "slopes": 1, "centre": 1, "scale": 1}
 # Kinds of labels that JSON can hold.
 _LABELS = ("int", "float", "bool", "str")
 # Of a summary: lists that become tuples, and those that may hold infinity, which JSON has not.
-_LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom")
+_LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom", "target_std")
 _INFINITE = ("noise", "degrees_of_freedom")
 
 
@@ -276,7 +276,9 @@ def decode_summary(node: Node) -> Summary:
         ModelFileError: when it is none.
     """
     try:
-        members = tuple(MemberSummary(**(part | {"weights": tuple(part["weights"])})) for part in node["members"])
+        members = tuple(
+            MemberSummary(**(part | {key: tuple(part[key]) for key in ("weights", "scores")})) for part in node["members"]
+        )
         lists = {key: tuple(math.inf if value is None and key in _INFINITE else value for value in node[key]) for key in _LISTS}
         summary = Summary(**(node | lists | {"members": members}))
         str(summary)
