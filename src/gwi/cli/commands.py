@@ -256,7 +256,7 @@ def report(
         examined = examine(fitted, source, 20_000, shown, max_rows)
         write_atomically(output, report_page(examined, model.name, data.name).encode())
     for finding in examined.checked.findings:
-        console.note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
+        console.note(f"{finding.severity}: {finding.what} {finding.command_remedy}", quiet or finding.severity == "note")
     print(f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.checked.findings)} findings: {output}")
 
 

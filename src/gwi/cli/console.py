@@ -54,7 +54,7 @@ def noted_warnings(quiet: bool) -> Iterator[None]:
         if issubclass(category, CheckpointWarning):
             note(str(message), quiet)
         else:
-            caught.setdefault(str(message))
+            caught.setdefault(getattr(message, "for_command", str(message)))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -27,8 +27,7 @@ from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.estimators.inputs import shaped_rows, training_batches, validation_batches, validation_rows
-from gwi.evaluation.checks import severe_messages
-from gwi.exceptions import GWIWarning
+from gwi.evaluation.checks import severe_warnings
 from gwi.fitting import pipeline
 from gwi.fitting.data import ArrayData, FitOptions
 from gwi.fitting.frozen_network import frozen_fit, wants_features
@@ -152,8 +151,8 @@ class GWIEstimator(BaseEstimator):
         self._fit = fit if updatable else None
         if shown:
             print(self.summary_)
-        for message in severe_messages(self.model_, fit.data.x):
-            warnings.warn(message, GWIWarning, stacklevel=2)
+        for warning in severe_warnings(self.model_, fit.data.x):
+            warnings.warn(warning, stacklevel=2)
         return self
 
     def _keep(self, fit: Fit, start: float) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.evaluation.checks import Check, Finding, found, graded, require_numbers, training_checks
+from gwi.evaluation.checks import ANOTHER_MEAN, Check, Finding, found, graded, require_numbers, training_checks
 from gwi.models.summary import html_table
 
 # The kernel is confident where less than half of its prior variance is left.
@@ -131,6 +131,7 @@ def _mean_and_kernel(
         f"than at {usual:.0%} of the unseen rows that judged the fit (median error {own:.3g} in the target's unit, "
         f"{typical:.2g} predicted standard deviations).",
         'Give the mean what the kernel assumes (periodic features, mean="svgp-all", a stack), or use a kernel that assumes less.',
+        ANOTHER_MEAN,
     )
 
 
@@ -155,6 +156,7 @@ def _calibration(estimator: Any, X: Any, targets: Float[Array, "J N"]) -> Check:
         f"Intervals of {level:.0%} hold {level + value:.0%} of {num_rows} rows: too {'wide' if value > 0 else 'narrow'}.",
         'Use tempering="auto" and likelihood="gaussian", or Gaussian(conformal=True); where rows differ from training rows, '
         "update(X, y) with some.",
+        "Fit again with rows like these among the training rows; until then read intervals with this gap in mind.",
     )
 
 
