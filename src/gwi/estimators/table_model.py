@@ -23,6 +23,7 @@ from gwi.exceptions import ModelFileError, UserError
 from gwi.storage.container import from_bytes, to_bytes
 from gwi.storage.models import encode_estimator
 from gwi.tables.encoder import Encoder
+from gwi.tables.names import no_column
 from gwi.tables.parquet import ParquetReader
 from gwi.tables.rows import FEW_NUMBERS
 from gwi.tables.source import BLOCK, Source, Table
@@ -212,7 +213,7 @@ def target_of(table: Table, target: str, task: TaskName, number_labels: bool | N
         number_labels: whether labels are numbers, decided once for a model; None to decide from these rows.
     """
     if target not in table.names:
-        raise UserError(f"{table.source.path} has no column {target!r}, the target of the model.")
+        raise no_column(table.source.path, target, table.names, ", the target")
     return TARGETS[task].read(table, target, number_labels)
 
 

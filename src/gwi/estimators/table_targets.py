@@ -13,6 +13,7 @@ from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import UserError
 from gwi.parts import Paper
+from gwi.tables.names import no_column
 from gwi.tables.parsing import number_pattern, numbers, texts, written
 from gwi.tables.source import Table
 
@@ -141,7 +142,7 @@ TARGETS: dict[TaskName, TargetColumn] = {"regression": TargetColumn(), "classifi
 def guess_task(table: Table, target: str) -> TaskName:
     """Classes if the target is text, or whole numbers with few values that come often; else a number."""
     if target not in table.names:
-        raise UserError(f"{table.source.path} has no column {target!r}; it has {', '.join(map(repr, table.names[:8]))}.")
+        raise no_column(table.source.path, target, table.names)
     try:
         values = numbers(table, target)
     except UserError:

@@ -23,6 +23,7 @@ from jaxtyping import Float
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
+from gwi.tables.names import closest, no_column, some
 from gwi.tables.parsing import Kind, date_parts, kind_of, numbers, texts
 from gwi.tables.source import Table
 
@@ -86,7 +87,7 @@ class Encoder:
         """
         for name in (target, *leave_out):
             if name not in table.names:
-                raise UserError(f"{table.source.path} has no column {name!r}; it has {_some(table.names)}.")
+                raise no_column(table.source.path, name, table.names)
         inputs = [name for name in table.names if name != target]
         learned = {name: _learned(table, name) for name in inputs if name not in leave_out}
         columns = tuple(column for column in learned.values() if isinstance(column, Column))
@@ -119,8 +120,12 @@ class Encoder:
         present = set(table.names)
         missing = [name for name in self.inputs if name not in present]
         if missing:
+            unused = [name for name in table.names if name not in self.inputs]
+            meant = {name: closest(name, unused) for name in missing[:8]}
+            hint = "; ".join(f"is {other!r} meant as {name!r}?" for name, other in meant.items() if other)
             raise UserError(
-                f"{table.source.path} lacks {len(missing)} of the {len(self.columns)} columns of the model: {_some(missing)}."
+                f"{table.source.path} lacks {len(missing)} of the {len(self.columns)} columns of the model: {some(missing)}"
+                f"{f' ({hint})' if hint else ''}."
             )
         result = np.empty((len(table), len(self.features)))
         start = 0
@@ -205,8 +210,3 @@ def _features(column: Column, table: Table) -> Float[Array, "N F"]:
         else:
             own = np.append(np.array(column.shares), 0.0)[place][:, None]
     return np.column_stack([own, missing.astype(np.float64)])
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:8]))
-    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
