@@ -189,6 +189,7 @@ def predict(
     from gwi._progress import progress
     from gwi.estimators.table_model import TableModel
     from gwi.tables.source import open_table, read_parts
+    from gwi.tables.unlike import Unlike
     from gwi.tables.writer import Writer, kept_names, with_copied
 
     fitted, source = TableModel.load(model), open_table(data)
@@ -198,13 +199,14 @@ def predict(
     extra = [name for name in source.header if name not in known]
     if extra:
         console.note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
-    num_rows = 0
+    num_rows, unlike = 0, Unlike()
     opened: Any = nullcontext(console.OutputStream()) if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
-            writer.write(with_copied(table, kept, fitted.predict(table, coverage)))
+            writer.write(with_copied(table, kept, fitted.predict(table, coverage, unlike)))
             num_rows += len(table)
             report("rows", share)
+    console.note_unlike(fitted, unlike, quiet)
     if not to_stream:
         console.note(f"predictions of {num_rows} rows are in {console.sized(output)}.", quiet)
 
@@ -221,8 +223,9 @@ def evaluate(
     from gwi._progress import progress
     from gwi.estimators.table_model import TableModel
     from gwi.tables.source import open_table, read_parts
+    from gwi.tables.unlike import Unlike
 
-    fitted, source = TableModel.load(model), open_table(data)
+    fitted, source, unlike = TableModel.load(model), open_table(data), Unlike()
     with progress(not quiet) as report:
 
         def tables() -> Iterator[Any]:
@@ -230,7 +233,8 @@ def evaluate(
                 yield table
                 report("rows", share)
 
-        scores = fitted.evaluate(tables())
+        scores = fitted.evaluate(tables(), unlike)
+    console.note_unlike(fitted, unlike, quiet)
     if as_json:
         console.print_json(scores)
     else:
@@ -254,11 +258,13 @@ def report(
     from gwi.report.examination import examine
     from gwi.report.page import report_page
     from gwi.tables.source import open_table
+    from gwi.tables.unlike import Unlike
 
-    fitted, source = TableModel.load(model), open_table(data)
+    fitted, source, unlike = TableModel.load(model), open_table(data), Unlike()
     with console.noted_warnings(quiet), progress(not quiet) as shown:
-        examined = examine(fitted, source, 20_000, shown, max_rows)
+        examined = examine(fitted, source, 20_000, shown, max_rows, unlike)
         write_atomically(output, report_page(examined, model.name, data.name).encode())
+    console.note_unlike(fitted, unlike, quiet)
     for finding in examined.checked.findings:
         console.note(f"{finding.severity}: {finding.what} {finding.command_remedy}", quiet or finding.severity == "note")
     print(

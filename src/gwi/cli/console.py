@@ -28,6 +28,14 @@ def note(sentence: str, quiet: bool) -> None:
         print(f"note: {sentence}", file=sys.stderr)
 
 
+def note_unlike(model: Any, unlike: Any, quiet: bool) -> None:
+    """Count and name what new rows have that the rows of the fit did not."""
+    from gwi.estimators.table_targets import TARGETS
+
+    for sentence in unlike.sentences(TARGETS[model.task].unlike_rows):
+        note(sentence, quiet)
+
+
 def sized(path: Path) -> str:
     """A file that was written, and its size."""
     size, unit = float(path.stat().st_size), "B"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -91,6 +91,8 @@ def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, A
 
 # Rows held at a time.
 CHUNK_SIZE = 2048
+# A value is far outside of the training rows' where it is beyond them by this share of their range; less is rounding.
+FAR_OUTSIDE, ROUNDING = 0.25, 1e-9
 
 
 class StandardisedRows(nn.Module):
@@ -99,12 +101,29 @@ class StandardisedRows(nn.Module):
     Args:
         scales: centre and scale of each column.
         shape: of one row.
+        span: the lowest and the highest value of each column of the training rows; None where columns mean nothing.
     """
 
-    def __init__(self, scales: Scales, shape: tuple[int, ...]):
+    def __init__(self, scales: Scales, shape: tuple[int, ...], span: tuple[Array, Array] | None = None):
         super().__init__()
         self.scales = scales
         self.shape = tuple(shape)
+        self.span = span
+
+    def spanning(self, x: Float[Tensor, "N D"]) -> StandardisedRows:
+        """The same with the range of these training rows, standardised; of pixels without."""
+        if not self.is_table:
+            return self
+        low, high = (self.scales.original_rows(end.cpu().numpy()) for end in (x.amin(0), x.amax(0)))
+        return StandardisedRows(self.scales, self.shape, (low, high))
+
+    def outside(self, X: Float[Array, "N D"]) -> Bool[NDArray[Any], "N D"]:
+        """Which values are far outside of the training rows'; none where their range is not known."""
+        if self.span is None:
+            return np.zeros(X.shape, dtype=np.bool_)
+        low, high = self.span
+        margin = np.maximum(FAR_OUTSIDE * (high - low), ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+        return (low - margin > X) | (high + margin < X)
 
     @property
     def is_table(self) -> bool:

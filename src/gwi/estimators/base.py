@@ -26,7 +26,7 @@ from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
-from gwi.estimators.inputs import shaped_rows, training_batches, validation_batches, validation_rows
+from gwi.estimators.inputs import Watch, shaped_rows, training_batches, validation_batches, validation_rows
 from gwi.evaluation.checks import severe_warnings
 from gwi.fitting import pipeline
 from gwi.fitting.data import ArrayData, FitOptions
@@ -293,19 +293,22 @@ class GWIEstimator(BaseEstimator):
         joint = mean if isinstance(mean, parts.Joint | parts.Paper) else parts.Joint(mean)
         return partial(joint_network_fit, joint, training, judged, shape, self._task(), options)
 
-    def _row_parts(self, X: Any) -> Iterator[NDArray[Any]]:
-        """Rows to predict, checked: in one part, or those of a loader."""
+    def _row_parts(self, X: Any, warns: bool = False) -> Iterator[NDArray[Any]]:
+        """Rows to predict, checked: in one part, or those of a loader; a warning counts those far outside of training rows."""
         check_is_fitted(self, "model_")
+        watch = Watch(self.model_.embedding if warns else None)
         loaded = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if isinstance(X, DataLoader) else (X,)
         for part in loaded:
             rows = shaped_rows(self, part, reset=False)
             if rows.shape[1:] != self.model_.embedding.shape:
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
+            watch.see(rows)
             yield rows
+        watch.warn(getattr(self, "feature_names_in_", None))
 
-    def _rows(self, X: Any) -> NDArray[Any]:
+    def _rows(self, X: Any, warns: bool = False) -> NDArray[Any]:
         """Rows to predict, checked, in one part."""
-        rows = list(self._row_parts(X))
+        rows = list(self._row_parts(X, warns))
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
     @property

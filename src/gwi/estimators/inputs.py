@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array
+from gwi.core.scaling import Embedding, StandardisedRows
+from gwi.exceptions import GWIWarning
 from gwi.streaming.batches import Batches, checked_shapes, pair_of
 
 
@@ -71,3 +74,37 @@ def shaped_rows(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
         rows = as_array(X) if isinstance(X, Tensor) else X
         return validate_data(estimator, rows, dtype=np.float64, reset=reset)
     return checked_shapes(as_array(X))
+
+
+class Watch:
+    """Counts rows far outside of the training rows, of all parts of one prediction.
+
+    Args:
+        embedding: of the model; None to count nothing.
+    """
+
+    def __init__(self, embedding: Embedding | None):
+        self._embedding = embedding if isinstance(embedding, StandardisedRows) and embedding.is_table else None
+        self._num_rows = self._num_far = 0
+        self._counts: NDArray[Any] = np.zeros(0, dtype=np.int64)
+
+    def see(self, rows: NDArray[Any]) -> None:
+        """Count some rows."""
+        if self._embedding is None:
+            return
+        outside = self._embedding.outside(rows)
+        self._counts = outside.sum(0) + (self._counts if len(self._counts) else 0)
+        self._num_rows, self._num_far = self._num_rows + len(rows), self._num_far + int(outside.any(1).sum())
+
+    def warn(self, names: Sequence[str] | None) -> None:
+        """Name the columns and count the rows, in one warning, if there are any."""
+        if not self._num_far:
+            return
+        far = np.flatnonzero(self._counts)
+        shown = ", ".join(f"{repr(names[j]) if names is not None else f'column {j}'} ({self._counts[j]})" for j in far[:8])
+        warnings.warn(
+            f"{self._num_far} of {self._num_rows} rows are far outside of the training rows in {shown}"
+            f"{f' and {len(far) - 8} more columns' if len(far) > 8 else ''}: the mean extrapolates there; see ood_score.",
+            GWIWarning,
+            stacklevel=6,
+        )

@@ -25,6 +25,9 @@ MOST_CLASSES, ROWS_A_CLASS = 20, 5
 class TargetColumn:
     """What differs between tasks when a table is read: numbers here, labels in `LabelColumn`."""
 
+    # What predictions of rows unlike those of the fit are.
+    unlike_rows = "their intervals are wider"
+
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a target, and it."""
         values = numbers(table, target)
@@ -72,6 +75,8 @@ class TargetColumn:
 
 class LabelColumn(TargetColumn):
     """Labels as text; where all are numbers, 1, 1.0 and 01 are one."""
+
+    unlike_rows = "their probabilities are less sure"
 
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a label."""

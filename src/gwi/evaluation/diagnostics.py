@@ -94,7 +94,7 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     checks = (
         _mean_and_kernel(errors, std, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
-        _calibration(estimator, X, targets),
+        _calibration(model, estimator.conformal, (targets - mean) / std),
         _duplicates(x, training),
         far_from_training(x, z if training is None else training),
     )
@@ -135,16 +135,16 @@ def _mean_and_kernel(
     )
 
 
-def _calibration(estimator: Any, X: Any, targets: Float[Array, "J N"]) -> Check:
+def _calibration(model: Any, conformal: bool, errors: Float[Array, "J N"]) -> Check:
     """Coverage minus its nominal value, where it is farthest from it: among places where chance is not the reason, if any."""
     kind = "miscalibrated"
-    num_rows, num_judged = targets.shape[1], estimator.model_.scores.shape[1]
+    num_rows, num_judged = errors.shape[1], model.scores.shape[1]
     found: list[tuple[float, float, float]] = []
     for level in LEVELS:
-        if estimator.conformal and level > num_judged / (num_judged + 1):
+        if conformal and level > num_judged / (num_judged + 1):
             continue
-        interval = as_array(estimator.predict_interval(X, level)).reshape(num_rows, -1, 2)
-        inside = ((interval[..., 0] <= targets.T) & (interval[..., 1] >= targets.T)).sum(0)
+        ends = model.ends(level, conformal)
+        inside = ((ends[:, :1] <= errors) & (errors <= ends[:, 1:])).sum(1)
         found += [(count / num_rows - level, level, binomtest(int(count), num_rows, level).pvalue) for count in inside]
     if not found:
         return Check(kind, math.nan)

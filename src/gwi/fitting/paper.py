@@ -307,7 +307,7 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
     size = noise_features(x, mean).shape[1]
     zeros, ones = x.new_zeros(size), x.new_ones(size)
     spread, factor = variance + fit.noise_variance, fit.tempering_factor
-    embedding = StandardisedRows(data.scales, data.x.shape[1:])
+    embedding = StandardisedRows(data.scales, data.x.shape[1:]).spanning(data.x)
     model = RegressionModel(
         posterior=fit.posterior.eval(),
         embedding=embedding,
