@@ -24,7 +24,16 @@ class JitterWarning(UserWarning):
 
 
 class GWIWarning(UserWarning):
-    """A fit has a fault that makes its uncertainty worthless, and training rows alone show it."""
+    """A fit has a fault that makes its uncertainty worthless, or rows are unlike those of the fit.
+
+    Args:
+        message: for users of Python.
+        for_command: the same for users of the command, who have other options; the message unless given.
+    """
+
+    def __init__(self, message: str, for_command: str = ""):
+        super().__init__(message)
+        self.for_command = for_command or message
 
 
 class CheckpointWarning(RuntimeWarning):

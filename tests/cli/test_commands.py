@@ -15,7 +15,8 @@ import pytest
 import gwi
 from gwi.cli import commands as cli
 from gwi.estimators.table_targets import TARGETS
-from gwi.tables.encoder import Encoder
+from gwi.fitting.hyperparameters import MOST_LENGTHSCALES
+from gwi.tables.encoder import WIDE, Encoder
 from gwi.tables.source import Source, Table, read_table
 from gwi.tables.writer import Writer, excel_safe, with_copied
 
@@ -283,4 +284,8 @@ def test_a_thousand_columns_share_one_length_scale(tmp_path, capsys):
     (tmp_path / "wide.csv").write_text("\n".join(lines))
     arguments = ["-t", "y", "-o", f"{tmp_path}/m.gwi", "--mean", "svgp", "-q", "--json", "--holdout", "0"]
     assert cli.run(["fit", f"{tmp_path}/wide.csv", *arguments]) == 0
-    assert "1000 columns share one length-scale" in json.loads(capsys.readouterr().out)["summary"]
+    assert "1001 columns share one length-scale" in json.loads(capsys.readouterr().out)["summary"]
+    assert WIDE == MOST_LENGTHSCALES
+    (tmp_path / "new.csv").write_text("\n".join([lines[0], lines[1], "," + lines[1].partition(",")[2]]))
+    known, blank = predicted(capsys, tmp_path / "m.gwi", tmp_path / "new.csv", "--keep", "none")
+    assert float(blank["ood_score"]) > 0.9 > float(known["ood_score"]) + 0.2

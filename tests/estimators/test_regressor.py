@@ -189,7 +189,7 @@ def test_any_mean_gets_intervals_that_cover(mean):
 def test_stacking_gives_the_better_mean_the_weight():
     model = GWIRegressor(["svgp", LinearRegression()], random_state=0).fit(*wave())
     gp, line = model.summary_.members
-    assert gp.score < line.score
+    assert gp.scores < line.scores
     assert gp.weights[0] > 0.9 > line.weights[0]
 
 

@@ -290,13 +290,9 @@ def test_the_page_explains_every_kind():
 
 
 def test_a_gap_beyond_chance_is_not_hidden_by_a_larger_one_within_it():
-    class Estimator(GWIRegressor):
-        model_ = SimpleNamespace(scores=torch.zeros(1, 100))
-
-        def predict_interval(self, X, level):
-            # 62 of 100 rows inside at 50 % may be chance, 84 inside at 95 % is none.
-            return np.where(np.arange(100)[:, None] < {0.5: 62, 0.95: 84}.get(level, 100 * level), [-1.0, 1.0], [1.0, 2.0])
-
-    check = _calibration(Estimator(), None, np.zeros((1, 100)))
+    # 62 of 100 rows inside at 50 % may be chance, 84 inside at 95 % is none.
+    half = {0.5: 1.0, 0.95: 2.0}
+    model = SimpleNamespace(scores=torch.zeros(1, 100), ends=lambda level, conformal: np.array([[-half[level], half[level]]]))
+    check = _calibration(model, False, np.repeat([0.0, 1.5, 3.0], [62, 22, 16])[None])
     assert check.value == pytest.approx(-0.11)
     assert check.severity == "warning"

@@ -103,7 +103,7 @@ def test_a_module_in_a_list_is_taken_as_it_is_unless_it_is_to_be_trained(freeze,
     model.fit(x, y, validation=(x_new[:75], y_new[:75]))
     kept = [part for part in model.model_.posterior.mean.modules() if isinstance(part, nn.Linear)]
     own = [layer.weight for layer in start if isinstance(layer, nn.Linear)]
-    nll = model.summary_.members[0].score
+    nll = model.summary_.members[0].scores[0]
     assert freeze == (nll > 0.5)
     if kept:
         assert freeze == all(torch.equal(a.weight.to(b), b) for a, b in zip(kept, own, strict=True))

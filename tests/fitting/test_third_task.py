@@ -104,7 +104,7 @@ class PoissonTask(Task):
         alpha = min(scores, key=scores.get)
         zero = torch.zeros_like(mean)
         members = tuple(
-            MemberSummary(m.name, (float(w),), float(poisson_nll(y, m.held_out[0], zero).mean()), m.seconds)
+            MemberSummary(m.name, (float(w),), (float(poisson_nll(y, m.held_out[0], zero).mean()),), m.seconds)
             for m, w in zip(stacked.members, stacked.weights[0], strict=True)
         )
         found, before = covariances[0], float(poisson_nll(y, mean, zero).mean())

@@ -66,6 +66,8 @@ class Shell:
 
     def _masked(self, said: str) -> str:
         said = re.sub(r"\s+━.*", "", said)
+        # Files hold times, so that their sizes are not the same twice.
+        said = re.sub(r"\([\d.e+]+ [kMG]?B\)", "(SIZE)", said)
         said = said.replace(f"{self.folder}/", "").replace(str(self.folder), "FOLDER")
         return without_seconds("\n".join(line.rstrip() for line in said.splitlines()))
 

@@ -65,6 +65,8 @@ PICTURES = "[...document.querySelectorAll('figure svg')].map(s => Math.min(s.get
 TEXTS = "[...new Set([...document.querySelectorAll('figure text')].map(t => getComputedStyle(t).fill))]"
 FONTS = "[...new Set([...document.querySelectorAll('figure text, body')].map(t => getComputedStyle(t).fontFamily))].length"
 SMALLEST = "Math.min(...[...document.querySelectorAll('figure text')].map(t => t.getBoundingClientRect().height))"
+# Cards with a table that has to be moved sideways to be read.
+SCROLLED = "[...document.querySelectorAll('.card')].filter(c => c.scrollWidth > c.clientWidth + 1).map(c => c.innerText)"
 OVERFLOW = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -81,6 +83,7 @@ def test_a_browser_shows_the_report(pages, browser, kind, width, medium, dark):
     assert len(widths) == (3 if kind else 6)
     assert min(widths) > 100
     assert browser.evaluate(OVERFLOW) == 0
+    assert browser.evaluate(SCROLLED) == []
     assert browser.evaluate("document.querySelectorAll('script, img').length") == 0
     assert browser.evaluate(TEXTS) == ["rgb(162, 176, 187)" if dark else "rgb(86, 100, 111)"]
     assert browser.evaluate(FONTS) == 1

@@ -1,6 +1,7 @@
 """The report says what the scores say, shows the right rows, and lets no text of the table through unescaped."""
 
 import csv
+import inspect
 import re
 
 import matplotlib as mpl
@@ -11,9 +12,13 @@ import pytest
 from jinja2 import UndefinedError
 from matplotlib import style
 
+from gwi import Covariance, Gaussian, GWIRegressor, diagnose
 from gwi._progress import silent
 from gwi.cli import commands as cli
+from gwi.core.kernels import default_kernel
 from gwi.estimators.table_model import TableModel
+from gwi.evaluation.checks import Finding
+from gwi.plots.calibration import LEVELS, promises
 from gwi.plots.numbers import percent, shown
 from gwi.plots.style import DATA
 from gwi.report.classification import class_checks
@@ -21,7 +26,7 @@ from gwi.report.examination import examine, heard_columns, sampled
 from gwi.report.page import input_cell
 from gwi.report.regression import verdict
 from gwi.report.rendering import Cell, picture, render
-from gwi.tables.source import open_table
+from gwi.tables.source import open_table, read_table
 
 pytestmark = pytest.mark.unchecked
 
@@ -172,11 +177,58 @@ def test_mistakes_are_one_sentence(folder, tmp_path, capsys):
     assert not (tmp_path / "r.html").exists()
 
 
-def test_a_verdict_allows_for_chance():
-    assert verdict(95, 100, 0.95) == "as promised"
-    assert verdict(80, 100, 0.95) == "too narrow"
-    assert verdict(1000, 1000, 0.95) == "too wide"
-    assert verdict(970, 1000, 0.95) == "a little too wide"
+def test_a_verdict_allows_for_chance_and_never_contradicts_a_finding():
+    def said(shift, num_rows, finding=None):
+        return verdict(finding, promises(num_rows, LEVELS, np.clip(LEVELS + shift, 0, 1)))
+
+    assert said(0.0, 1000) == ("as promised", "good")
+    assert said(0.02, 1000) == ("a little too wide", "")
+    assert said(-0.09, 60) == ("perhaps too narrow", "")
+    wrong = Finding("miscalibrated", "warning", 0.2, "", "", "")
+    assert said(0.0, 100, wrong) == ("too wide", "bad")
+
+
+def test_a_page_says_one_thing_of_its_intervals(folder, capsys):
+    """Half of the intervals' levels are wrong and 95 % is not: the page finds fault, and nowhere says "as promised"."""
+    tool, rng = TableModel.load(folder / "y.gwi"), np.random.default_rng(0)
+    write(folder / "odd.csv", 200, 2)
+    with (folder / "odd.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    columns = tool.predict(read_table(folder / "odd.csv"))
+    sizes = rng.permutation(np.repeat([0.05, 1.4, 4.0], [160, 30, 10])) * rng.choice([-1, 1], 200)
+    for row, y in zip(rows, columns["prediction"] + sizes * columns["std"], strict=True):
+        row[3] = repr(float(y))
+    with (folder / "odd.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    found = page(folder, "y", "odd.csv")
+    assert "Intervals or probabilities are off" in found
+    assert "95.0\u00a0% of 200 rows" in found
+    assert "Intervals of 50% hold 80% of 200 rows: too wide." in found
+    assert "as promised" not in found
+    assert "Intervals are too wide" in found
+
+
+def test_advice_names_only_options_that_its_reader_has(capsys, monkeypatch):
+    """Readers of the page and of the command have the options of `gwi fit`, users of Python those of the constructors."""
+    assert cli.run(["fit", "--help"]) == 0
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    checks = list(class_checks(np.full((8, 2), 0.5), np.repeat([0, 1], 4), ["a", "b"]))
+    monkeypatch.setattr("gwi.evaluation.diagnostics.found", lambda made: checks.extend(made) or ())
+    x, y = np.random.default_rng(0).normal(size=(2, 60))
+    for kernel in ("auto", default_kernel(1, lengthscale=1e-3), default_kernel(1, lengthscale=1e6)):
+        model = GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(x[:, None], y)
+        if kernel != "auto":
+            model.posterior_.kernel.prior_kernel = kernel
+        diagnose(model, x[:, None], y)
+    told = {c.kind: (c.remedy, c.command_remedy or c.remedy) for c in checks if c.remedy}
+    assert len(told) >= 8
+    for remedy, command_remedy in told.values():
+        assert set(re.findall(r"--[a-z-]+", command_remedy)) <= known, command_remedy
+        assert not re.search(r"\w=|[a-z]\(|inducing|tempering", command_remedy), command_remedy
+        assert "--" not in remedy
+    parameters = {*inspect.signature(GWIRegressor).parameters, *inspect.signature(Covariance).parameters}
+    parameters |= {*inspect.signature(Gaussian).parameters}
+    assert set(re.findall(r"(\w+)=", " ".join(remedy for remedy, _ in told.values()))) <= parameters
 
 
 def test_fractions_with_many_digits_are_cut_and_nothing_else_is():

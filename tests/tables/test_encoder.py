@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi.exceptions import UserError
-from gwi.tables.encoder import Encoder
+from gwi.tables.encoder import UNLIKE, Encoder
 from gwi.tables.source import read_table
+from gwi.tables.unlike import Unlike
 
 
 def table_of(folder, text, name="data.csv"):
@@ -36,40 +37,44 @@ def test_decimal_commas_are_numbers(tmp_path):
 
 def test_text_is_one_column_a_value_and_an_unknown_value_is_none_of_them(tmp_path):
     columns = Encoder.fit(column_of(tmp_path, ["red", "blue", "red", "blue"]), "y")
-    assert columns.features == ("a = blue", "a = red")
-    new = column_of(tmp_path, ["red", "green"], "new.csv")
-    assert columns.transform(new).tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    assert columns.features == ("a = blue", "a = red", UNLIKE)
+    new, unlike = column_of(tmp_path, ["red", "green"], "new.csv"), Unlike()
+    assert columns.transform(new, unlike).tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, pytest.approx(3**0.5 / 3)]]
+    assert unlike.sentences("so") == ["1 row has a value of 'a' that the training rows did not have ('green'); so."]
 
 
 def test_text_with_many_values_is_its_share(tmp_path):
     columns = Encoder.fit(column_of(tmp_path, [f"v{i % 30}" for i in range(89)] + ["v0"] * 10), "y")
     assert columns.columns[0].kind == "frequency"
     new = column_of(tmp_path, ["v0", "v1", "other"], "new.csv")
-    assert columns.transform(new)[:, 0].tolist() == [13 / 99, 3 / 99, 0.0]
+    assert columns.transform(new).tolist() == [[13 / 99, 0.0], [3 / 99, 0.0], [0.0, pytest.approx(2**0.5 / 3)]]
 
 
 def test_missing_cells_are_the_median_and_are_marked(tmp_path):
     table = column_of(tmp_path, ["1", "NA", "3", "", "8", "?"])
     columns = Encoder.fit(table, "y")
-    assert columns.features == ("a", "a is missing")
-    assert columns.transform(table).tolist() == [[1, 0], [3, 1], [3, 0], [3, 1], [8, 0], [3, 1]]
+    assert columns.features == ("a", "a is missing", UNLIKE)
+    assert columns.transform(table)[:, :2].tolist() == [[1, 0], [3, 1], [3, 0], [3, 1], [8, 0], [3, 1]]
 
 
 def test_a_cell_missing_only_later_is_the_median(tmp_path):
     columns = Encoder.fit(column_of(tmp_path, ["1", "4", "9"]), "y")
-    assert columns.transform(column_of(tmp_path, ["", "5"], "new.csv")).tolist() == [[4.0], [5.0]]
+    unlike = Unlike()
+    found = columns.transform(column_of(tmp_path, ["", "5"], "new.csv"), unlike)
+    assert found.tolist() == [[4.0, pytest.approx(2**0.5 / 3)], [5.0, 0.0]]
+    assert unlike.sentences("so") == ["1 row has no value of 'a', which every training row had; so."]
 
 
 def test_dates_are_their_parts_that_vary(tmp_path):
     table = column_of(tmp_path, ["2024-01-31", "2024-02-01", "2024-02-02"])
     columns = Encoder.fit(table, "y")
-    assert columns.features == tuple(f"{p} of a" for p in ("month", "day", "weekday", "seconds since 1970"))
-    assert columns.transform(table)[0].tolist() == [1, 31, 2, datetime.datetime(2024, 1, 31, tzinfo=datetime.UTC).timestamp()]
+    assert columns.features[:-1] == tuple(f"{p} of a" for p in ("month", "day", "weekday", "seconds since 1970"))
+    assert columns.transform(table)[0].tolist() == [1, 31, 2, datetime.datetime(2024, 1, 31, tzinfo=datetime.UTC).timestamp(), 0]
 
 
 def test_moments_with_zones_are_compared_in_universal_time(tmp_path):
     table = column_of(tmp_path, ["2024-01-01T00:30:00+02:00", "2023-12-31T22:30:00Z", "2024-01-01T03:00:00Z"])
-    seconds = Encoder.fit(table, "y").transform(table)[:, -1]
+    seconds = Encoder.fit(table, "y").transform(table)[:, -2]
     assert seconds[0] == seconds[1] == seconds[2] - 4.5 * 3600
 
 

@@ -21,7 +21,7 @@ import gwi.cli.console as console
 from gwi.cli.launch import MISTAKE
 from gwi.exceptions import UserError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         # Started again because another process ended after a mistake of the user's.
         return 0
     try:
-        result = app(list(arguments), prog_name="gwi", standalone_mode=False)
+        result = app(list(arguments) or ["--help"], prog_name="gwi", standalone_mode=False)
     except UserError as error:
         return console.mistaken(str(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -148,8 +148,8 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
         return
     if model.scores:
         console.show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
-    num_columns = len(model.encoder.columns)
-    print(f"{model.task.capitalize()} of {model.encoder.target!r} from {num_columns} columns, {num_rows} rows: {output}")
+    of, num_columns = f"{model.task.capitalize()} of {model.encoder.target!r}", len(model.encoder.columns)
+    print(f"{of} from {num_columns} columns, {num_rows} rows: {console.sized(output)}")
     if not quiet:
         print(model.estimator.summary_)
 
@@ -189,6 +189,7 @@ def predict(
     from gwi._progress import progress
     from gwi.estimators.table_model import TableModel
     from gwi.tables.source import open_table, read_parts
+    from gwi.tables.unlike import Unlike
     from gwi.tables.writer import Writer, kept_names, with_copied
 
     fitted, source = TableModel.load(model), open_table(data)
@@ -198,11 +199,16 @@ def predict(
     extra = [name for name in source.header if name not in known]
     if extra:
         console.note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
+    num_rows, unlike = 0, Unlike()
     opened: Any = nullcontext(console.OutputStream()) if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
-            writer.write(with_copied(table, kept, fitted.predict(table, coverage)))
+            writer.write(with_copied(table, kept, fitted.predict(table, coverage, unlike)))
+            num_rows += len(table)
             report("rows", share)
+    console.note_unlike(fitted, unlike, quiet)
+    if not to_stream:
+        console.note(f"predictions of {num_rows} rows are in {console.sized(output)}.", quiet)
 
 
 @app.command()
@@ -217,8 +223,9 @@ def evaluate(
     from gwi._progress import progress
     from gwi.estimators.table_model import TableModel
     from gwi.tables.source import open_table, read_parts
+    from gwi.tables.unlike import Unlike
 
-    fitted, source = TableModel.load(model), open_table(data)
+    fitted, source, unlike = TableModel.load(model), open_table(data), Unlike()
     with progress(not quiet) as report:
 
         def tables() -> Iterator[Any]:
@@ -226,7 +233,8 @@ def evaluate(
                 yield table
                 report("rows", share)
 
-        scores = fitted.evaluate(tables())
+        scores = fitted.evaluate(tables(), unlike)
+    console.note_unlike(fitted, unlike, quiet)
     if as_json:
         console.print_json(scores)
     else:
@@ -250,14 +258,18 @@ def report(
     from gwi.report.examination import examine
     from gwi.report.page import report_page
     from gwi.tables.source import open_table
+    from gwi.tables.unlike import Unlike
 
-    fitted, source = TableModel.load(model), open_table(data)
+    fitted, source, unlike = TableModel.load(model), open_table(data), Unlike()
     with console.noted_warnings(quiet), progress(not quiet) as shown:
-        examined = examine(fitted, source, 20_000, shown, max_rows)
+        examined = examine(fitted, source, 20_000, shown, max_rows, unlike)
         write_atomically(output, report_page(examined, model.name, data.name).encode())
+    console.note_unlike(fitted, unlike, quiet)
     for finding in examined.checked.findings:
-        console.note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
-    print(f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.checked.findings)} findings: {output}")
+        console.note(f"{finding.severity}: {finding.what} {finding.command_remedy}", quiet or finding.severity == "note")
+    print(
+        f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.checked.findings)} findings: {console.sized(output)}"
+    )
 
 
 @app.command()
@@ -297,6 +309,7 @@ def compare(
         comparison = compare_methods(table, y, target, chosen, console.names(drop), report=shown, **options)
     if output is not None:
         write_atomically(output, content(comparison, data.name, output.suffix.lower()))
+        console.note(f"the comparison is in {console.sized(output)}.", quiet)
     if as_json:
         console.print_json(comparison.to_json())
     else:
@@ -317,6 +330,7 @@ def _description(model: Any, path: Path) -> dict[str, Any]:
         "not_used": dict(encoder.dropped),
         "held_out_scores": model.scores,
         "summary": str(model.estimator.summary_),
+        "fit": model.estimator.summary_.to_dict(),
     }
     return description | TARGETS[model.task].describe(model.estimator)
 
@@ -331,9 +345,10 @@ def info(model: console.ModelFile, as_json: console.Json = False) -> None:
         console.print_json(known)
         return
     shown = {name: known[name] for name in ("task", "target")}
-    shown["columns"] = "\n".join(f"{name}: {kind}" for name, kind in list(known["columns"].items())[:40])
+    shown["columns"] = "\n".join(f"{console.shortened(name, 40)}: {kind}" for name, kind in list(known["columns"].items())[:40])
     if known["not_used"]:
-        shown["not used"] = "\n".join(f"{name}: it {reason}" for name, reason in list(known["not_used"].items())[:20])
+        reasons = list(known["not_used"].items())[:20]
+        shown["not used"] = "\n".join(f"{console.shortened(name, 40)}: it {reason}" for name, reason in reasons)
     shown["inputs"] = len(known["inputs"])
     shown |= {"classes": ", ".join(known["classes"])} if "classes" in known else {}
     shown |= {f"held-out {name}": value for name, value in known["held_out_scores"].items() if name != "rows"}

@@ -28,6 +28,23 @@ def note(sentence: str, quiet: bool) -> None:
         print(f"note: {sentence}", file=sys.stderr)
 
 
+def note_unlike(model: Any, unlike: Any, quiet: bool) -> None:
+    """Count and name what new rows have that the rows of the fit did not."""
+    from gwi.estimators.table_targets import TARGETS
+
+    for sentence in unlike.sentences(TARGETS[model.task].unlike_rows):
+        note(sentence, quiet)
+
+
+def sized(path: Path) -> str:
+    """A file that was written, and its size."""
+    size, unit = float(path.stat().st_size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size >= 1000:
+            size, unit = size / 1000, larger
+    return f"{path} ({size:.3g} {unit})"
+
+
 def mistaken(sentence: str) -> int:
     """Say what the user did wrong; of the processes of a launch none says it, but the launcher does, once."""
     if (file := mistake_file()) is None:
@@ -54,7 +71,7 @@ def noted_warnings(quiet: bool) -> Iterator[None]:
         if issubclass(category, CheckpointWarning):
             note(str(message), quiet)
         else:
-            caught.setdefault(str(message))
+            caught.setdefault(getattr(message, "for_command", str(message)))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -125,11 +142,18 @@ def show(title: str, values: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table as Grid
 
+    console = Console(highlight=False, markup=False)
+    title = shortened(title, console.width)
     grid = Grid(title=title, show_header=False, title_justify="left", min_width=len(title))
     for name, value in values.items():
         shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
         grid.add_row(name.replace("_", " "), shown)
-    Console(highlight=False, markup=False).print(grid)
+    console.print(grid)
+
+
+def shortened(text: str, width: int) -> str:
+    """The beginning and the end of a text that is longer than this."""
+    return text if len(text) <= width else f"{text[: (width - 1) // 2]}…{text[-(width // 2) :]}"
 
 
 def print_json(values: dict[str, Any]) -> None:

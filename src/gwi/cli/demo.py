@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from gwi._progress import progress
+from gwi.cli.console import sized
 from gwi.core.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
 from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
@@ -144,4 +145,4 @@ def run(output: Path) -> None:
         f"Coverage   95 % intervals hold {coverage(data.x, data.y, posterior, likelihood):.0%} of the training targets and "
         f"{coverage(data.x_unseen, data.y_unseen, posterior, likelihood):.0%} of the unseen ones"
     )
-    print(f"Picture    {output}  ({time.perf_counter() - start:.0f} s in all)")
+    print(f"Picture    {sized(output)}, {time.perf_counter() - start:.0f} s in all")

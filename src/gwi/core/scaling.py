@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi._typing import Array
 from gwi.core.features import NetworkFeatures
+from gwi.exceptions import GWIWarning
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def _scale(centre: Array, std: Array) -> Array:
 
 # Rows held at a time.
 CHUNK_SIZE = 2048
+# A value is far outside of the training rows' where it is beyond them by this share of their range; less is rounding.
+FAR_OUTSIDE, ROUNDING = 0.25, 1e-9
 
 
 class StandardisedRows(nn.Module):
@@ -86,12 +90,29 @@ class StandardisedRows(nn.Module):
     Args:
         scales: centre and scale of each column.
         shape: of one row.
+        span: the lowest and the highest value of each column of the training rows; None where columns mean nothing.
     """
 
-    def __init__(self, scales: Scales, shape: tuple[int, ...]):
+    def __init__(self, scales: Scales, shape: tuple[int, ...], span: tuple[Array, Array] | None = None):
         super().__init__()
         self.scales = scales
         self.shape = tuple(shape)
+        self.span = span
+
+    def spanning(self, x: Float[Tensor, "N D"]) -> StandardisedRows:
+        """The same with the range of these training rows, standardised; of pixels without."""
+        if not self.is_table:
+            return self
+        low, high = (self.scales.original_rows(end.cpu().numpy()) for end in (x.amin(0), x.amax(0)))
+        return StandardisedRows(self.scales, self.shape, (low, high))
+
+    def outside(self, X: Float[Array, "N D"]) -> Bool[NDArray[Any], "N D"]:
+        """Which values are far outside of the training rows'; none where their range is not known."""
+        if self.span is None:
+            return np.zeros(X.shape, dtype=np.bool_)
+        low, high = self.span
+        margin = np.maximum(FAR_OUTSIDE * (high - low), ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+        return (low - margin > X) | (high + margin < X)
 
     @property
     def is_table(self) -> bool:
@@ -139,3 +160,37 @@ def embedded_rows(
     for start in range(0, len(X), chunk_size):
         # A copy only of what torch cannot take: columns of a data frame may be read-only.
         yield embedding(torch.as_tensor(np.require(X[start : start + chunk_size], requirements=["C", "W"])).to(device))
+
+
+class Watch:
+    """Counts rows far outside of the training rows, of all parts of one prediction.
+
+    Args:
+        embedding: of the model; None to count nothing.
+    """
+
+    def __init__(self, embedding: Embedding | None):
+        self._embedding = embedding if isinstance(embedding, StandardisedRows) and embedding.is_table else None
+        self._num_rows = self._num_far = 0
+        self._counts: NDArray[Any] = np.zeros(0, dtype=np.int64)
+
+    def see(self, rows: NDArray[Any]) -> None:
+        """Count some rows."""
+        if self._embedding is None:
+            return
+        outside = self._embedding.outside(rows)
+        self._counts = outside.sum(0) + (self._counts if len(self._counts) else 0)
+        self._num_rows, self._num_far = self._num_rows + len(rows), self._num_far + int(outside.any(1).sum())
+
+    def warn(self, names: Sequence[str] | None) -> None:
+        """Name the columns and count the rows, in one warning, if there are any."""
+        if not self._num_far:
+            return
+        far = np.flatnonzero(self._counts)
+        shown = ", ".join(f"{repr(names[j]) if names is not None else f'column {j}'} ({self._counts[j]})" for j in far[:8])
+        warnings.warn(
+            f"{self._num_far} of {self._num_rows} rows are far outside of the training rows in {shown}"
+            f"{f' and {len(far) - 8} more columns' if len(far) > 8 else ''}: the mean extrapolates there; see ood_score.",
+            GWIWarning,
+            stacklevel=6,
+        )

@@ -26,8 +26,9 @@ from gwi._files import write_atomically
 from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
+from gwi.core.scaling import Watch
 from gwi.estimators.inputs import Brought, require_unseen, training_batches, training_rows, validation_batches, validation_rows
-from gwi.evaluation.checks import severe_messages
+from gwi.evaluation.checks import severe_warnings
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
 from gwi.fitting.data import ArrayData, FitOptions
@@ -160,8 +161,8 @@ class GWIEstimator(BaseEstimator):
         self._fit = fit if updatable else None
         if shown:
             print(self.summary_)
-        for message in severe_messages(self.model_, fit.data.x):
-            warnings.warn(message, GWIWarning, stacklevel=2)
+        for warning in severe_warnings(self.model_, fit.data.x):
+            warnings.warn(warning, stacklevel=2)
         return self
 
     def _keep(self, fit: Fit, start: float) -> None:
@@ -310,19 +311,22 @@ class GWIEstimator(BaseEstimator):
             return validate_data(self, rows, dtype=np.float64, reset=reset)
         return checked_shapes(as_array(X))
 
-    def _row_parts(self, X: Any) -> Iterator[NDArray[Any]]:
-        """Rows to predict, checked: in one part, or those of a loader."""
+    def _row_parts(self, X: Any, warns: bool = False) -> Iterator[NDArray[Any]]:
+        """Rows to predict, checked: in one part, or those of a loader; a warning counts those far outside of training rows."""
         check_is_fitted(self, "model_")
+        watch = Watch(self.model_.embedding if warns else None)
         loaded = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if isinstance(X, DataLoader) else (X,)
         for part in loaded:
             rows = self._shaped_rows(part, reset=False)
             if rows.shape[1:] != self.model_.embedding.shape:
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
+            watch.see(rows)
             yield rows
+        watch.warn(getattr(self, "feature_names_in_", None))
 
-    def _rows(self, X: Any) -> NDArray[Any]:
+    def _rows(self, X: Any, warns: bool = False) -> NDArray[Any]:
         """Rows to predict, checked, in one part."""
-        rows = list(self._row_parts(X))
+        rows = list(self._row_parts(X, warns))
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
     @property

@@ -146,7 +146,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         return self._targets.classes
 
     def _probabilities(self, X: Any) -> tuple[Array, Array]:
-        values = [self.model_.probabilities(rows) for rows in self._row_parts(X)]
+        values = [self.model_.probabilities(rows) for rows in self._row_parts(X, warns=True)]
         return np.concatenate([p for p, _ in values]), np.concatenate([e for _, e in values])
 
     def predict_proba(self, X: Any) -> Any:

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 from gwi import parts
 from gwi._typing import Array
 from gwi._validation import as_array, like
-from gwi.core.distributions import conformal_quantile, quantile
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.judged import Judged
 from gwi.evaluation.regression import Law, score_totals
@@ -169,7 +168,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         """
         if return_std and return_cov:
             raise ValueError("Ask for return_std or return_cov, not both.")
-        rows = self._rows(X)
+        rows = self._rows(X, warns=True)
         if return_std:
             mean, std = self.model_.law(rows)
             return self._shaped(mean, X), self._shaped(std, X)
@@ -184,17 +183,15 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or ((levels <= 0) | (levels >= 1)).any():
             raise ValueError(f"quantiles lie strictly between 0 and 1; got {quantiles}.")
-        return self._shaped(self.model_.quantiles(self._rows(X), levels), X)
+        return self._shaped(self.model_.quantiles(self._rows(X, warns=True), levels), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> Any:
         """The central interval that holds y with this probability; the last axis is (lower, upper)."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
-        if not self.conformal:
-            return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
-        mean, std = self.model_.law(self._rows(X))
-        half = std * np.array([conformal_quantile(scores, coverage) for scores in self.model_.scores])[:, None]
-        return self._shaped(np.stack([mean - half, mean + half], axis=-1), X)
+        mean, std = self.model_.law(self._rows(X, warns=True))
+        ends = self.model_.ends(coverage, self.conformal)
+        return self._shaped(mean[..., None] + std[..., None] * ends[:, None], X)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint draws of y at the rows: (N, n_samples), or (N, J, n_samples) for J targets."""
@@ -245,13 +242,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         rows, fitted = self._rows(X), self.model_
         parts_of_rows = fitted.parts(rows)
         mean, std = fitted.law_of(parts_of_rows)
-        if self.conformal:
-            half = np.array([conformal_quantile(scores, coverage) for scores in fitted.scores])
-            ends = np.stack([-half, half], axis=1)
-        else:
-            levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
-            ends = np.stack([quantile(levels, degrees) for degrees in fitted.degrees_of_freedom])
-        lower, upper = (mean + std * end[:, None] for end in ends.T)
+        lower, upper = (mean + std * end[:, None] for end in fitted.ends(coverage, self.conformal).T)
         values = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
         one = len(mean) == 1
         columns = {name if one else f"{name}_{j}": row for name, rows in values.items() for j, row in enumerate(rows)}

@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +24,11 @@ from gwi.exceptions import ModelFileError, UserError
 from gwi.storage.container import from_bytes, to_bytes
 from gwi.storage.models import encode_estimator
 from gwi.tables.encoder import Encoder
+from gwi.tables.names import no_column
 from gwi.tables.parquet import ParquetReader
 from gwi.tables.rows import FEW_NUMBERS
 from gwi.tables.source import BLOCK, Source, Table
+from gwi.tables.unlike import Unlike
 
 FEWEST_ROWS = 5
 # Bytes of text that are read into memory.
@@ -94,15 +97,26 @@ class TableModel:
             estimator.fit(X, y)
         return TableModel(estimator.set_params(verbose=0), encoder, {})
 
-    def predict(self, table: Table, coverage: float = 0.95) -> dict[str, Any]:
+    def rows(self, table: Table, unlike: Unlike | None = None) -> NDArray[Any]:
+        """The numbers of each row; `unlike` counts those unlike the rows of the fit."""
+        X = self.encoder.transform(table, unlike)
+        if unlike is not None:
+            embedding: Any = self.estimator.model_.embedding
+            outside = embedding.outside(X)
+            for column, place in self.encoder.places():
+                if column.kind in ("number", "date"):
+                    unlike.outside[column.name] += int(outside[:, place].any(1).sum())
+        return X
+
+    def predict(self, table: Table, coverage: float = 0.95, unlike: Unlike | None = None) -> dict[str, Any]:
         """Columns of predictions for each row, by name."""
-        return self.estimator.predict_columns(self.encoder.transform(table), coverage)
+        return self.estimator.predict_columns(self.rows(table, unlike), coverage)
 
     def known(self, table: Table) -> tuple[Table, NDArray[Any]]:
         """The rows that have a target, and it: numbers, or labels as text."""
         return target_of(table, self.encoder.target, self.task, self.encoder.number_labels)
 
-    def judge(self, table: Table) -> Judged:
+    def judge(self, table: Table, unlike: Unlike | None = None) -> Judged:
         """Predictions at the rows of the table that have a target.
 
         Raises:
@@ -113,16 +127,16 @@ class TableModel:
         if len(unknown):
             place, classes = known.place(int(unknown[0]), self.encoder.target), ", ".join(self.estimator.classes_[:8])
             raise UserError(f"{place}: the model has no class {str(y[unknown[0]])!r}; it has {classes}.")
-        X = self.encoder.transform(known) if len(y) else np.empty((0, len(self.encoder.features)))
+        X = self.rows(known, unlike) if len(y) else np.empty((0, len(self.encoder.features)))
         return self.estimator.judge(X, y)
 
-    def evaluate(self, tables: Iterable[Table]) -> dict[str, float]:
+    def evaluate(self, tables: Iterable[Table], unlike: Unlike | None = None) -> dict[str, float]:
         """Every score of all tables together; they are not kept.
 
         Raises:
             UserError: when no row has a target.
         """
-        return self.score(map(self.judge, tables))
+        return self.score(map(partial(self.judge, unlike=unlike), tables))
 
     def score(self, parts: Iterable[Judged]) -> dict[str, float]:
         """Every score of rows that are judged."""
@@ -212,7 +226,7 @@ def target_of(table: Table, target: str, task: TaskName, number_labels: bool | N
         number_labels: whether labels are numbers, decided once for a model; None to decide from these rows.
     """
     if target not in table.names:
-        raise UserError(f"{table.source.path} has no column {target!r}, the target of the model.")
+        raise no_column(table.source.path, target, table.names, ", the target")
     return TARGETS[task].read(table, target, number_labels)
 
 

@@ -13,6 +13,7 @@ from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import UserError
 from gwi.parts import Paper
+from gwi.tables.names import no_column
 from gwi.tables.parsing import number_pattern, numbers, texts, written
 from gwi.tables.source import Table
 
@@ -23,6 +24,9 @@ MOST_CLASSES, ROWS_A_CLASS = 20, 5
 
 class TargetColumn:
     """What differs between tasks when a table is read: numbers here, labels in `LabelColumn`."""
+
+    # What predictions of rows unlike those of the fit are.
+    unlike_rows = "their intervals are wider"
 
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a target, and it."""
@@ -71,6 +75,8 @@ class TargetColumn:
 
 class LabelColumn(TargetColumn):
     """Labels as text; where all are numbers, 1, 1.0 and 01 are one."""
+
+    unlike_rows = "their probabilities are less sure"
 
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a label."""
@@ -141,7 +147,7 @@ TARGETS: dict[TaskName, TargetColumn] = {"regression": TargetColumn(), "classifi
 def guess_task(table: Table, target: str) -> TaskName:
     """Classes if the target is text, or whole numbers with few values that come often; else a number."""
     if target not in table.names:
-        raise UserError(f"{table.source.path} has no column {target!r}; it has {', '.join(map(repr, table.names[:8]))}.")
+        raise no_column(table.source.path, target, table.names)
     try:
         values = numbers(table, target)
     except UserError:

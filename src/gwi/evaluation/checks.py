@@ -20,6 +20,7 @@ from torch import Tensor
 from gwi._typing import Array
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.posterior import CachedPosterior
+from gwi.exceptions import GWIWarning
 from gwi.models.summary import Levels
 
 Severity = Literal["note", "warning", "severe"]
@@ -32,6 +33,9 @@ FEW_ROWS = 20
 NO_NOISE, ROUNDING = 1e-8, 1e-12
 # A share of the interval between two finite bounds, or of a bound that is alone: as near as this is at the bound.
 AT_BOUND = 0.01
+# What the command can be told; kernel and inducing points it chooses by itself.
+FEWER_COLUMNS = "Fit again without columns that say nothing about the target (gwi fit --drop)."
+ANOTHER_MEAN = "Fit again with another mean (gwi fit --mean; auto stacks several), or without columns that are noise (--drop)."
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class Finding:
         severity: ``"note"`` is worth knowing, ``"warning"`` worth mending; with ``"severe"`` do not trust the uncertainty.
         value: how bad; what the number is depends on the kind.
         what: one sentence.
-        remedy: one sentence.
+        remedy: one sentence, for users of Python.
+        command_remedy: the same for users of the command, who have other options.
     """
 
     kind: str
@@ -51,6 +56,7 @@ class Finding:
     value: float
     what: str
     remedy: str
+    command_remedy: str
 
     def __str__(self) -> str:
         return f"{self.severity:<8} {self.kind}: {self.what} {self.remedy}"
@@ -66,6 +72,7 @@ class Check:
         severity: None when all is well.
         what: the finding's.
         remedy: the finding's.
+        command_remedy: the finding's; the remedy unless given.
     """
 
     kind: str
@@ -73,12 +80,17 @@ class Check:
     severity: Severity | None = None
     what: str = ""
     remedy: str = ""
+    command_remedy: str = ""
 
 
 def found(checks: Iterable[Check]) -> tuple[Finding, ...]:
     """The checks that failed, the worst first."""
     order = {"severe": 0, "warning": 1, "note": 2}
-    findings = [Finding(c.kind, c.severity, c.value, c.what, c.remedy) for c in checks if c.severity is not None]
+    findings = [
+        Finding(c.kind, c.severity, c.value, c.what, c.remedy, c.command_remedy or c.remedy)
+        for c in checks
+        if c.severity is not None
+    ]
     return tuple(sorted(findings, key=lambda finding: order[finding.severity]))
 
 
@@ -106,10 +118,14 @@ class Checkable(Protocol):
         ...
 
 
-def severe_messages(model: Checkable, x: Float[Tensor, "N D"]) -> list[str]:
+def severe_warnings(model: Checkable, x: Float[Tensor, "N D"]) -> list[GWIWarning]:
     """What `fit` warns of: each severe finding of `training_checks` at the training rows."""
     findings = found(training_checks(model, x, len(x))) if len(x) else ()
-    return [f"{finding.kind}: {finding.what} {finding.remedy}" for finding in findings if finding.severity == "severe"]
+    return [
+        GWIWarning(f"{f.kind}: {f.what} {f.remedy}", f"{f.kind}: {f.what} {f.command_remedy}")
+        for f in findings
+        if f.severity == "severe"
+    ]
 
 
 @torch.no_grad()
@@ -152,7 +168,8 @@ def few_inducing_points(model: Checkable, rows: Float[Tensor, "n D"], noise: Flo
         value,
         severity,
         f"{value:.0%} of what is unexplained at training rows is what {num_inducing} inducing points cannot express{best}.",
-        "Raise num_inducing, spread the inducing points, or choose a smoother kernel.",
+        'Raise their number, as in Covariance(num_inducing=...), or choose a smoother kernel, such as kernel="rbf".',
+        FEWER_COLUMNS,
     )
 
 
@@ -171,16 +188,23 @@ def lengthscales(kernel: Kernel, x: Float[Tensor, "N D"], generator: torch.Gener
     severity = graded(-value, warning=-0.3, severe=-0.1)
     if severity is not None:
         what = f"f at a training row and at the row most like it correlate by {value:.2g} only: rows tell nothing of each other."
-        return Check(kind, value, severity, what, "Give the kernel longer length-scales, or a hyper-prior that keeps them long.")
+        longer = "Give the kernel longer length-scales, or a hyper-prior that keeps them long."
+        return Check(kind, value, severity, what, longer, FEWER_COLUMNS)
     if smallest > 0.9999:
         what = f"The least correlation of f at two training rows is {smallest:.6f}, so the kernel sees them all as one."
         return Check(
-            kind, smallest, "warning", what, "Give the kernel shorter length-scales, or check that inputs carry a signal."
+            kind,
+            smallest,
+            "warning",
+            what,
+            "Give the kernel shorter length-scales, or check that inputs carry a signal.",
+            "Check that the columns carry a signal.",
         )
     at_bound, total = _at_bounds(kernel)
     if at_bound:
         what = f"{at_bound} of {total} length-scales stopped at a bound that the kernel sets them."
-        return Check(kind, at_bound / total, "warning", what, "Widen the bounds of lengthscale_constraint, or leave it out.")
+        wider = "Widen the bounds of lengthscale_constraint, or leave it out."
+        return Check(kind, at_bound / total, "warning", what, wider, FEWER_COLUMNS)
     return Check(kind, value)
 
 
@@ -218,6 +242,7 @@ def collapsed_variance(variance: Float[Tensor, " J"], noise: Float[Tensor, " J"]
         graded(-value, warning=-0.5, severe=-0.1),
         f"The variance of f at training rows is worth {value:.2g} degrees of freedom, and a constant fitted to them has one.",
         'Use Covariance(weight="auto") or covariance="titsias", and a kernel whose outputscale is not close to zero.',
+        ANOTHER_MEAN,
     )
 
 
@@ -236,4 +261,5 @@ def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"]) -> Chec
         f"The predictive variance is multiplied by {value:.3g}: covariance and noise are taken to be {ratio:.3g} times too "
         f"{'narrow' if value > 1 else 'wide'}.",
         'Try another kernel or more inducing points, and tempering="auto" if you set it: away from data the factor is a guess.',
+        ANOTHER_MEAN,
     )

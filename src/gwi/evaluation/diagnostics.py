@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.evaluation.checks import Check, Finding, found, graded, require_numbers, training_checks
+from gwi.evaluation.checks import ANOTHER_MEAN, Check, Finding, found, graded, require_numbers, training_checks
+from gwi.models.summary import html_table
 
 # The kernel is confident where less than half of its prior variance is left.
 CONFIDENT = 0.5
@@ -51,6 +52,14 @@ class Diagnosis:
         """The severe findings."""
         return tuple(finding for finding in self.findings if finding.severity == "severe")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Findings and measures by name."""
+        return {"num_rows": self.num_rows, "findings": [asdict(f) for f in self.findings], "measures": dict(self.measures)}
+
+    def _repr_html_(self) -> str:
+        rows = [(finding.severity, finding.kind, finding.what, finding.remedy) for finding in self.findings]
+        return html_table(str(self).splitlines()[0], rows)
+
     def __str__(self) -> str:
         if not self.findings:
             return f"Nothing found at {self.num_rows} rows."
@@ -83,17 +92,22 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     mean, std = model.law(rows)
     errors = np.abs(targets - mean) / std
     checks = (
-        _mean_and_kernel(errors, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
+        _mean_and_kernel(errors, std, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
-        _calibration(estimator, X, targets),
+        _calibration(model, estimator.conformal, (targets - mean) / std),
         _duplicates(x, training),
         far_from_training(x, z if training is None else training),
     )
     return Diagnosis(found(checks), tuple((check.kind, check.value) for check in checks), len(rows))
 
 
-def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], confident: Bool[NDArray[Any], " N"]) -> Check:
-    """The share of rows where the kernel is confident at which the error is a surprise, of the worst target."""
+def _mean_and_kernel(
+    errors: Float[Array, "J N"], std: Float[Array, "J N"], scores: Float[Tensor, "J V"], confident: Bool[NDArray[Any], " N"]
+) -> Check:
+    """The share of rows where the kernel is confident at which the error, in predicted standard deviations, is a surprise.
+
+    Of the worst target.
+    """
     kind = "mean-and-kernel-disagree"
     num_confident = int(confident.sum())
     if num_confident < FEW_ROWS:
@@ -108,26 +122,29 @@ def _mean_and_kernel(errors: Float[Array, "J N"], scores: Float[Tensor, "J V"], 
     # The share of new errors above the rank-th of V is Beta(V + 1 − rank, rank) where nothing has changed, whatever their law.
     chance = betabinom.sf(surprises[worst] - 1, num_confident, num_judged + 1 - rank, rank)
     typical = float(np.median(errors[worst, confident]))
+    own = float(np.median((errors * std)[worst, confident]))
     return Check(
         kind,
         float(value),
         graded(value, warning=0.15, severe=0.3) if chance < RARE else None,
         f"The kernel is confident at {num_confident} of {len(confident)} rows, and at {value:.0%} of these the error is larger "
-        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {typical:.2g} standard deviations).",
+        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {own:.3g} in the target's unit, "
+        f"{typical:.2g} predicted standard deviations).",
         'Give the mean what the kernel assumes (periodic features, mean="svgp-all", a stack), or use a kernel that assumes less.',
+        ANOTHER_MEAN,
     )
 
 
-def _calibration(estimator: Any, X: Any, targets: Float[Array, "J N"]) -> Check:
+def _calibration(model: Any, conformal: bool, errors: Float[Array, "J N"]) -> Check:
     """Coverage minus its nominal value, where it is farthest from it: among places where chance is not the reason, if any."""
     kind = "miscalibrated"
-    num_rows, num_judged = targets.shape[1], estimator.model_.scores.shape[1]
+    num_rows, num_judged = errors.shape[1], model.scores.shape[1]
     found: list[tuple[float, float, float]] = []
     for level in LEVELS:
-        if estimator.conformal and level > num_judged / (num_judged + 1):
+        if conformal and level > num_judged / (num_judged + 1):
             continue
-        interval = as_array(estimator.predict_interval(X, level)).reshape(num_rows, -1, 2)
-        inside = ((interval[..., 0] <= targets.T) & (interval[..., 1] >= targets.T)).sum(0)
+        ends = model.ends(level, conformal)
+        inside = ((ends[:, :1] <= errors) & (errors <= ends[:, 1:])).sum(1)
         found += [(count / num_rows - level, level, binomtest(int(count), num_rows, level).pvalue) for count in inside]
     if not found:
         return Check(kind, math.nan)
@@ -139,6 +156,7 @@ def _calibration(estimator: Any, X: Any, targets: Float[Array, "J N"]) -> Check:
         f"Intervals of {level:.0%} hold {level + value:.0%} of {num_rows} rows: too {'wide' if value > 0 else 'narrow'}.",
         'Use tempering="auto" and likelihood="gaussian", or Gaussian(conformal=True); where rows differ from training rows, '
         "update(X, y) with some.",
+        "Fit again with rows like these among the training rows; until then read intervals with this gap in mind.",
     )
 
 

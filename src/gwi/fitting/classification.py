@@ -246,7 +246,7 @@ class ClassificationTask(Task):
         summary = Summary(
             num_rows=data.num_rows,
             members=tuple(
-                MemberSummary(m.name, (float(stacked.weights[0, i]),), best_scale(m.held_out, y, weight)[1], m.seconds)
+                MemberSummary(m.name, (float(stacked.weights[0, i]),), (best_scale(m.held_out, y, weight)[1],), m.seconds)
                 for i, m in enumerate(stacked.members)
             ),
             score_name="NLL",
@@ -260,6 +260,7 @@ class ClassificationTask(Task):
             seconds=math.nan,
             num_classes=len(self.classes),
             logit_scale=model.logit_scale,
+            held_out_accuracy=float((weight * (stacked.held_out.argmax(0) == y.argmax(0))).sum() / weight.sum()),
             note=note,
         )
         return model, summary

@@ -214,6 +214,7 @@ def train_jointly(
     sample, label, num_rows = training.sample(SPARSE_SAMPLE, CHUNK_SIZE, generator)
     embedding = StandardisedRows(pixel_scales(task, sample, label, shape), shape)
     x, y = embedding(sample.to(device)), indicators(label.numpy(), num_classes, device)
+    embedding = embedding.spanning(x)
     mean = ModuleMean(copy.deepcopy(network).to(device, options.network_dtype)).requires_grad_(True)
     with torch.no_grad():
         task.require_outputs(mean.eval()(sample[:2].to(device)), num_classes)

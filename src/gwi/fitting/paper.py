@@ -32,7 +32,7 @@ from gwi.core.scaling import StandardisedRows
 from gwi.core.training import train
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.hyperparameters import PriorChoice
-from gwi.fitting.regression import average_nll
+from gwi.fitting.regression import average_nll, own_rmse
 from gwi.fitting.task import Fit, Member, StackedMean
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
@@ -307,7 +307,7 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
     size = noise_features(x, mean).shape[1]
     zeros, ones = x.new_zeros(size), x.new_ones(size)
     spread, factor = variance + fit.noise_variance, fit.tempering_factor
-    embedding = StandardisedRows(data.scales, data.x.shape[1:])
+    embedding = StandardisedRows(data.scales, data.x.shape[1:]).spanning(data.x)
     model = RegressionModel(
         posterior=fit.posterior.eval(),
         embedding=embedding,
@@ -318,11 +318,12 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
         scores=((y - mean).abs() / (factor * spread).sqrt()).sort(-1).values,
     )
     nll = partial(average_nll, y - mean, weight=torch.ones_like(y[0]), degrees_of_freedom=[math.inf])
-    tried = ", ".join(f"{m}: {nll:.3f}" for m, nll in fit.validation_nll.items())
+    own_nll = float(np.log(data.scales.y_scale).sum())
+    tried = ", ".join(f"{m}: {nll + own_nll:.3f}" for m, nll in fit.validation_nll.items())
     member = Member(kind, cast(nn.Module, fit.posterior.mean), mean, sum(fit.seconds.values()))
     summary = Summary(
         num_rows=len(data.x),
-        members=(MemberSummary(kind, (1.0,), float((y - mean).square().mean().sqrt()), member.seconds),),
+        members=(MemberSummary(kind, (1.0,), own_rmse(y - mean, data.scales.y_scale), member.seconds),),
         score_name="RMSE",
         covariance="trained",
         num_inducing=fit.num_inducing,
@@ -330,7 +331,8 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
         divergence_weight=(1.0,),
         tempering=(factor,),
         disagreement_weight=(0.0,),
-        held_out_nll=(nll(spread), nll(factor * spread)),
+        held_out_nll=(nll(spread) + own_nll, nll(factor * spread) + own_nll),
+        target_std=tuple(data.scales.y_scale.tolist()),
         seconds=math.nan,
         noise=(math.inf,),
         degrees_of_freedom=(math.inf,),

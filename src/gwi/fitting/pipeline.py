@@ -134,6 +134,8 @@ def finish(
     start = time.perf_counter()
     options.report("covariance and noise", 0.0)
     embedding = StandardisedRows(data.scales, data.x.shape[1:]) if embedding is None else embedding
+    if isinstance(embedding, StandardisedRows):
+        embedding = embedding.spanning(data.x)
     fitted, refined, said = task.refine(data, prior, stacked, options)
     solver = CovarianceSolver(data, fitted, prior.inducing_points, options.covariance, refined.num_means)
     covariances = solver.solve(task.noise_levels(data, solver, refined))

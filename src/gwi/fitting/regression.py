@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gwi._typing import Array
 from gwi.core.distributions import DEGREES, STACK_OPTIMISM, Tails, choose_tails, log_density, match_coverage
 from gwi.core.means import KernelMean, RescaledMean, SumMean
 from gwi.core.measures import GaussianMeasure
@@ -180,11 +181,12 @@ class RegressionTask(Task):
             disagreement_weight=np.array(gamma),
             scores=_repeated(residuals.abs() / tempered.sqrt(), weight).sort(-1).values,
         )
+        own_nll = float(np.log(data.scales.y_scale).sum())
         summary = Summary(
             num_rows=data.num_rows if data.is_sample else round(float(data.weight.sum())),
             members=tuple(
                 MemberSummary(
-                    m.name, tuple(stacked.weights[:, i].tolist()), float((y - m.held_out).square().mean().sqrt()), m.seconds
+                    m.name, tuple(stacked.weights[:, i].tolist()), own_rmse(y - m.held_out, data.scales.y_scale), m.seconds
                 )
                 for i, m in enumerate(stacked.members)
             ),
@@ -196,9 +198,10 @@ class RegressionTask(Task):
             tempering=tuple(factor.tolist()),
             disagreement_weight=gamma,
             held_out_nll=(
-                average_nll(residuals, variance, weight, [math.inf] * len(shapes)),
-                average_nll(residuals, tempered, weight, degrees),
+                average_nll(residuals, variance, weight, [math.inf] * len(shapes)) + own_nll,
+                average_nll(residuals, tempered, weight, degrees) + own_nll,
             ),
+            target_std=tuple(data.scales.y_scale.tolist()),
             seconds=math.nan,
             noise=tuple(fit.penalty for fit in fits),
             degrees_of_freedom=tuple(degrees),
@@ -254,6 +257,11 @@ def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor, degrees_of_
     z = residuals.cpu().numpy() / std
     nll = [np.log(s) - log_density(row, degrees) for row, s, degrees in zip(z, std, degrees_of_freedom, strict=True)]
     return float(np.sum([np.average(row, weights=w) for row in nll]))
+
+
+def own_rmse(residuals: Float[Tensor, "J V"], y_scale: Float[Array, " J"]) -> tuple[float, ...]:
+    """The root mean squared error of each target in its own units, from standardised residuals."""
+    return tuple((residuals.square().mean(-1).sqrt().cpu().numpy() * y_scale).tolist())
 
 
 def holds_all_rows(posterior: GaussianMeasure, num_rows: int) -> bool:

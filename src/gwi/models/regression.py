@@ -14,7 +14,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.distributions import log_density, quantile
+from gwi.core.distributions import conformal_quantile, log_density, quantile
 from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
@@ -120,6 +120,14 @@ class RegressionModel:
         mean, std = self.law(X)
         unit = np.stack([quantile(levels, degrees) for degrees in self.degrees_of_freedom])
         return mean[..., None] + std[..., None] * unit[:, None, :]
+
+    def ends(self, coverage: float, conformal: bool) -> Float[Array, "J 2"]:
+        """Of the central interval with this probability, in standard deviations from the mean."""
+        if conformal:
+            half = np.array([conformal_quantile(scores, coverage) for scores in self.scores])
+            return np.stack([-half, half], axis=1)
+        levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
+        return np.stack([quantile(levels, degrees) for degrees in self.degrees_of_freedom])
 
     def log_density(self, X: NDArray[Any], y: Float[Array, "J N"]) -> Float[Array, "J N"]:
         """log p(y | x) of each target in its own units."""

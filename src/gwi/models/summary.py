@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -36,14 +38,14 @@ class MemberSummary:
     Attributes:
         name: as asked for.
         weights: in the mean of each output.
-        score: on held-out rows: the root mean squared error in standard deviations of the target; of logits, the NLL with the
+        scores: on held-out rows: the root mean squared error of each target in its own units; of logits, the NLL with the
             temperature that suits them best.
         seconds: it took.
     """
 
     name: str
     weights: tuple[float, ...]
-    score: float
+    scores: tuple[float, ...]
     seconds: float
 
 
@@ -61,13 +63,16 @@ class Summary:
         divergence_weight: β of each output.
         tempering: α of each output.
         disagreement_weight: γ of each output: stacked means that disagree add γ d² to the variance of f.
-        held_out_nll: on rows the mean had not seen: before and after tempering, standardised targets; of logits, of the mean with
-            its temperature alone and of the posterior.
+        held_out_nll: on rows the mean had not seen: before and after tempering, in the targets' own units and summed over them;
+            of logits, of the mean with its temperature alone and of the posterior.
         seconds: of the whole fit.
         noise: penalty of the noise model of each target; infinity is constant noise; none for classes.
         degrees_of_freedom: of each target's predictive law, Student's t; infinity is the normal law; none for classes.
         num_classes: J; zero for numbers.
         logit_scale: s, the inverse temperature of logits.
+        target_std: standard deviation of each target, in its own units; none for classes.
+        held_out_accuracy: share of rows whose most probable class is right, by the mean, on rows it had not seen;
+            None for numbers.
         note: what else a reader should know.
     """
 
@@ -86,6 +91,8 @@ class Summary:
     degrees_of_freedom: tuple[float, ...] = ()
     num_classes: int = 0
     logit_scale: float = 1.0
+    target_std: tuple[float, ...] = ()
+    held_out_accuracy: float | None = None
     note: str = ""
 
     def __str__(self) -> str:
@@ -95,13 +102,21 @@ class Summary:
         if self.stores_all_rows:
             lines.append(f"  every row is kept as an inducing or basis point: a saved model holds all inputs, no {kept}")
         for member in self.members:
-            score = f"held-out {self.score_name} {member.score:.3f}"
+            score = f"held-out {self.score_name} {listed(member.scores, '.4g')}"
             lines.append(f"  mean {member.name:<16} weight {listed(member.weights, '.2f')}  {score}  {member.seconds:.1f} s")
         lines += self._of_classes() if self.num_classes else self._of_numbers()
         if any(self.disagreement_weight):
             shown = listed(self.disagreement_weight, ".2f")
             lines.insert(-1, f"  where the means disagree, {shown} times their spread is added to the variance")
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by its name, the means as dictionaries too."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        head, *lines = str(self).splitlines()
+        return html_table(head, ([line.strip()] for line in lines))
 
     def _of_numbers(self) -> list[str]:
         kinds = ", ".join("constant" if p == math.inf else "input-dependent" for p in self.noise)
@@ -110,7 +125,8 @@ class Summary:
         before, after = self.held_out_nll
         return [
             f"  covariance {self.covariance}{weight}; noise {kinds}",
-            f"  held-out NLL {before:.3f}, tempered by {listed(self.tempering, '.3f')}: {after:.3f}; tails {tails}",
+            f"  held-out NLL {before:.4g}, tempered by {listed(self.tempering, '.3f')}: {after:.4g}; tails {tails}",
+            f"  RMSE and NLL are in the target's own units; its standard deviation is {listed(self.target_std, '.4g')}",
         ]
 
     def _of_classes(self) -> list[str]:
@@ -119,7 +135,9 @@ class Summary:
         before, after = self.held_out_nll
         return [
             f"  covariance {self.covariance}; logits times {self.logit_scale:.3g}, their variance times {factors}",
-            f"  held-out NLL {before:.4f} of the mean alone, {after:.4f} with its covariance",
+            f"  held-out NLL {before:.4f} of the mean alone, {after:.4f} with its covariance, "
+            f"{math.log(self.num_classes):.4f} of equal guesses",
+            *([] if self.held_out_accuracy is None else [f"  {self.held_out_accuracy:.1%} of held-out rows are predicted right"]),
         ]
 
 
@@ -127,3 +145,9 @@ def listed(values: Sequence[float], form: str) -> str:
     """Each value in this form; one where all are equal."""
     shown = list(dict.fromkeys(f"{value:{form}}" for value in values))
     return shown[0] if len(shown) == 1 else ", ".join(f"{value:{form}}" for value in values)
+
+
+def html_table(title: str, rows: Iterable[Sequence[object]]) -> str:
+    """A table for a notebook, all text escaped."""
+    cells = ("".join(f"<td style='text-align: left'>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
+    return f"<table><caption>{html.escape(title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

@@ -112,7 +112,7 @@ def legend(ax: Axes, place: Place = "above") -> None:
         ax.legend(**look)
 
 
-def expected_line(ax: Axes, x: Any, y: Any, label: str = "as promised") -> None:
+def expected_line(ax: Axes, x: Any, y: Any, label: str = "ideal") -> None:
     """What should be."""
     ax.plot(x, y, color=MEAN, lw=1, ls="--", label=label)
 

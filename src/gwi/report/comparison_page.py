@@ -16,11 +16,13 @@ from gwi.exceptions import UserError
 from gwi.plots.numbers import shown
 from gwi.plots.scores import plot_scores
 from gwi.report.comparison import JUDGED, NOMINAL, Compared, Comparison, label
-from gwi.report.rendering import picture, render, saved
+from gwi.report.rendering import picture, render, saved, short
 
 KINDS = (".png", ".svg", ".html")
 # Inches of one metric.
 PANEL = (3.8, 2.0)
+# Letters of a line from which on the printed table has means and errors side by side.
+WIDE = 110
 READINGS = {
     "accuracy": "higher is better",
     "coverage_95": "nearer to 95 % is better",
@@ -100,12 +102,17 @@ def cell(method: Compared, metric: str) -> str:
 
 def print_comparison(found: Comparison) -> None:
     """A table on the output stream, what each method is, and wins and losses."""
-    title = f"{found.target}: {found.num_rows} rows, {found.num_folds} folds; bold: best within one standard error"
+    console = Console(highlight=False, markup=False)
+    # In a narrow window each error stands below its mean.
+    part = "\n±" if console.width < WIDE else " ± "
+    title = f"{short(found.target)}: {found.num_rows} rows, {found.num_folds} folds; bold: best within one standard error"
     grid = Table("method", *map(label, found.metrics), title=title, title_justify="left")
     for method in found.methods:
-        cells = [Text(cell(method, metric), "bold" if method.name in found.best(metric) else "") for metric in found.metrics]
+        cells = [
+            Text(cell(method, metric).replace(" ± ", part), "bold" if method.name in found.best(metric) else "")
+            for metric in found.metrics
+        ]
         grid.add_row(method.name, *cells)
-    console = Console(highlight=False, markup=False)
     console.print(grid)
     for line in (*found.notes, *(f"{method.name}: {method.note}" for method in found.methods), *found.sentences()):
         console.print(line, soft_wrap=True)

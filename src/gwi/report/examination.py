@@ -15,6 +15,7 @@ from gwi.report import classification, regression
 from gwi.report.examined import Examined
 from gwi.streaming.batches import Sample
 from gwi.tables.source import Source, Table, read_parts
+from gwi.tables.unlike import Unlike
 
 # Rows, and cells, that a report looks at; of more a sample.
 MOST_ROWS, MOST_CELLS = 100_000, 20_000_000
@@ -32,7 +33,9 @@ def sampled(source: Source, most: int, chunk_size: int, report: Report) -> tuple
     return sample.in_order(), sample.num_seen
 
 
-def examine(tool: TableModel, source: Source, chunk_size: int, report: Report, most: int = MOST_ROWS) -> Examined:
+def examine(
+    tool: TableModel, source: Source, chunk_size: int, report: Report, most: int = MOST_ROWS, unlike: Unlike | None = None
+) -> Examined:
     """Predict the rows of a file, or of a sample of them, and look for faults.
 
     Raises:
@@ -41,7 +44,7 @@ def examine(tool: TableModel, source: Source, chunk_size: int, report: Report, m
     everything, num_rows = sampled(source, max(1, min(most, MOST_CELLS // len(source.header))), chunk_size, report)
     table, _ = tool.known(everything)
     report("predictions", 0.0)
-    judged = tool.judge(table)
+    judged = tool.judge(table, unlike)
     scores = tool.score([judged])
     X = tool.encoder.transform(table)
     ood = np.asarray(tool.estimator.ood_score(X))
@@ -75,11 +78,10 @@ def heard_columns(tool: TableModel) -> tuple[Heard, ...]:
     if len(scale) != len(tool.encoder.features) or len(scale) == 1:
         return ()
     x_scale = tool.estimator.model_.embedding.scales.x_scale
-    weight = scale**-2.0
-    result, start = [], 0
-    for column in tool.encoder.columns:
-        own = slice(start, start + len(column.kept))
-        start += len(column.kept)
+    # Without the last number, which is the same in all known rows.
+    weight = scale[:-1] ** -2.0
+    result = []
+    for column, own in tool.encoder.places():
         unit = float(scale[own][0] * x_scale[own][0]) if len(column.kept) == 1 and column.kind == "number" else float("nan")
         result.append(Heard(column.name, float(weight[own].sum() / weight.sum()), float(scale[own].min()), unit))
     return tuple(sorted(result, key=lambda heard: -heard.share))

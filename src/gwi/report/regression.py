@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binom
 
 from gwi._typing import Array
 from gwi.estimators.table_model import TableModel
+from gwi.evaluation.checks import Finding
 from gwi.evaluation.diagnostics import diagnose
 from gwi.evaluation.judged import Judged
 from gwi.evaluation.regression import Law
@@ -23,6 +23,8 @@ from gwi.report.examined import Checked, Examined
 from gwi.report.rendering import Cell, picture
 
 NUM_DIAGNOSED = 5_000
+# A gap from which on `diagnose` makes a word of it, where rows are enough to tell.
+LITTLE = 0.05
 CELLS = {"predicted": True, "± std": True, "found": True, "95 % interval": False}
 
 
@@ -42,15 +44,20 @@ def law_of(found: Examined) -> Law:
     return Law(found.judged.first[None], found.judged.std[None], float(model.degrees_of_freedom[0]))
 
 
-def verdict(count: int, num_rows: int, level: float) -> str:
-    """What a share of targets inside intervals says about them."""
-    low, high = binom.interval(0.95, num_rows, level)
-    return "as promised" if low <= count <= high else off(count / num_rows - level)
+def verdict(finding: Finding | None, levels: Promises) -> tuple[str, str]:
+    """What intervals are, and whether that is good, "bad" or neither: the one judgement that all of the page repeats.
 
-
-def off(gap: float) -> str:
-    """Which way intervals are wrong, and whether by much: by as much as `diagnose` makes a word of."""
-    return f"{'a little ' * (abs(gap) < 0.05)}too {'wide' if gap > 0 else 'narrow'}"
+    Args:
+        finding: that intervals are wrong, if `diagnose` found so.
+        levels: shares of targets in intervals of each level, the last of 95 %.
+    """
+    if finding is not None:
+        return f"too {'wide' if finding.value > 0 else 'narrow'}", "bad"
+    last_is_kept = levels.low[-1] - 1e-12 <= levels.found[-1] <= levels.high[-1] + 1e-12
+    if last_is_kept and levels.num_kept >= 0.85 * len(levels.found):
+        return "as promised", "good"
+    gap = levels.worst_gap if last_is_kept else levels.found[-1] - levels.promised[-1]
+    return f"{'a little' if abs(gap) < LITTLE else 'perhaps'} too {'wide' if gap > 0 else 'narrow'}", ""
 
 
 def details(found: Examined) -> dict[str, Any]:
@@ -59,16 +66,19 @@ def details(found: Examined) -> dict[str, Any]:
     model: Any = found.tool.estimator.model_
     levels, bins = coverage(law, y), pit(law, y)
     (medians, std), (by_prediction, middle) = errors(law, y), coverage_by_prediction(law, y)
+    off = next((finding for finding in found.checked.findings if finding.kind == "miscalibrated"), None)
+    said, mood = verdict(off, levels)
     spread = float(y.std())
     squared = float(np.square(y - law.mean[0]).mean())
     return {
-        "said": verdict(round(found.scores["coverage_95"] * len(y)), len(y), 0.95),
+        "said": said,
+        "said_mood": mood,
+        "off": off,
         "by_chance": chance(len(y), 0.95),
         "spread": spread,
         "ratio": math.sqrt(squared) / spread if spread > 0 else None,
         "explained": 1 - squared / spread**2 if spread > 0 else None,
         "levels": levels,
-        "gap": off(levels.worst_gap),
         "bins": bins,
         "bins_shape": _shape(bins),
         "grows": bool(medians.found[-1] > medians.found[0]) if len(std) > 1 else None,

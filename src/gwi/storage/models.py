@@ -33,12 +33,14 @@ Model = RegressionModel | ClassificationModel
 # Tags in a file, never names of classes.
 _MODELS: dict[str, type[Model]] = {"regression": RegressionModel, "classification": ClassificationModel}
 _SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
+# Of the range of columns.
+_SPAN = ("lowest", "highest")
 # Of a noise model, with their numbers of axes.
 _NOISE = {"log_level": 0, "slopes": 1, "centre": 1, "scale": 1}
 # Kinds of labels that JSON can hold.
 _LABELS = ("int", "float", "bool", "str")
 # Of a summary: lists that become tuples, and those that may hold infinity, which JSON has not.
-_LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom")
+_LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom", "target_std")
 _INFINITE = ("noise", "degrees_of_freedom")
 
 
@@ -168,7 +170,9 @@ def _encode_embedding(embedding: Embedding, w: Writer) -> Node:
     scales = {name: w.put(name, getattr(embedding.scales, name)) for name in _SCALES}
     common: Node = {"shape": list(embedding.shape), "scales": scales}
     if isinstance(embedding, StandardisedRows):
-        return {"type": "rows"} | common
+        ends = zip(_SPAN, embedding.span or (), strict=embedding.span is not None)
+        span = [w.put(f"x_{end}", value) for end, value in ends] or None
+        return {"type": "rows", "span": span} | common
     if not isinstance(embedding, OutputsAndFeatures):
         raise UnsavableError(f"Rows of type {type(embedding).__name__} cannot be stored; those of the estimators can.")
     features = embedding.features
@@ -189,7 +193,12 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
     refuse_if(not sizes_fit, "centres and scales have different sizes")
     r.scales = scales
     if node["type"] == "rows":
-        return StandardisedRows(scales, decode_shape(node["shape"], scales))
+        span = None
+        if node["span"] is not None:
+            low, high = (r.get(name, 1).cpu().numpy() for name in node["span"])
+            refuse_if(not len(low) == len(high) == len(scales.x_scale), "the range of the columns is that of other columns")
+            span = low, high
+        return StandardisedRows(scales, decode_shape(node["shape"], scales), span)
     refuse_if(node["type"] != "network-features", "rows are of an unknown type")
     shape, watched, projection = decode_shape(node["shape"]), node["watched"], node["projection"]
     named = isinstance(watched, list) and all(isinstance(name, str) for name in watched)
@@ -276,7 +285,9 @@ def decode_summary(node: Node) -> Summary:
         ModelFileError: when it is none.
     """
     try:
-        members = tuple(MemberSummary(**(part | {"weights": tuple(part["weights"])})) for part in node["members"])
+        members = tuple(
+            MemberSummary(**(part | {key: tuple(part[key]) for key in ("weights", "scores")})) for part in node["members"]
+        )
         lists = {key: tuple(math.inf if value is None and key in _INFINITE else value for value in node[key]) for key in _LISTS}
         summary = Summary(**(node | lists | {"members": members}))
         str(summary)

@@ -7,6 +7,10 @@
 | text with more values | the share of the training rows with that value; 0 if not seen before |
 | dates | year, month, day, weekday, hour, seconds since 1970 |
 | missing cells | the median, and a column that says so if there were some in training |
+| all columns | a last one, 0 in training: √D/3 in rows with a text, or a missing cell, that training rows did not have |
+
+The last column says nothing in training, so that means ignore it, while the kernel sees such a row far away from all known ones
+and has nine tenths of the prior's variance there (decision 13).
 
 Left out, with a reason: columns with one value, without values, of row numbers, and text that differs in most rows.
 """
@@ -14,18 +18,26 @@ Left out, with a reason: columns with one value, without values, of row numbers,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
+from gwi.tables.names import closest, no_column, some
 from gwi.tables.parsing import Kind, date_parts, kind_of, numbers, texts
 from gwi.tables.source import Table
+from gwi.tables.unlike import NUM_EXAMPLES, Unlike
 
+# The last number of a row, and what it is, in units of √D, where a cell is unlike all known ones: a length-scale of which no row
+# tells stays at about √D/5, its hyper-prior's mode, and that shared by the columns of a wide table is about √D.
+UNLIKE, FAR_AWAY, FAR_AWAY_IF_WIDE = "a value that training rows did not have", 1 / 3, 2.0
+# With more numbers all share one length-scale: `fitting.hyperparameters.MOST_LENGTHSCALES`.
+WIDE = 500
 DATE_PARTS = ("year", "month", "day", "weekday", "hour", "seconds since 1970")
 
 
@@ -86,7 +98,7 @@ class Encoder:
         """
         for name in (target, *leave_out):
             if name not in table.names:
-                raise UserError(f"{table.source.path} has no column {name!r}; it has {_some(table.names)}.")
+                raise no_column(table.source.path, name, table.names)
         inputs = [name for name in table.names if name != target]
         learned = {name: _learned(table, name) for name in inputs if name not in leave_out}
         columns = tuple(column for column in learned.values() if isinstance(column, Column))
@@ -108,10 +120,17 @@ class Encoder:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the numbers, in the order of `transform`."""
-        return tuple(column.all_features[i] for column in self.columns for i in column.kept)
+        return (*(column.all_features[i] for column in self.columns for i in column.kept), UNLIKE)
 
-    def transform(self, table: Table) -> Float[Array, "N F"]:
-        """The numbers of each row.
+    def places(self) -> Iterator[tuple[Column, slice]]:
+        """Each column, and where its numbers are."""
+        start = 0
+        for column in self.columns:
+            yield column, slice(start, start + len(column.kept))
+            start += len(column.kept)
+
+    def transform(self, table: Table, unlike: Unlike | None = None) -> Float[Array, "N F"]:
+        """The numbers of each row; texts and missing cells that training rows did not have are counted in `unlike`.
 
         Raises:
             UserError: when columns are missing, or naming a cell that is not what its column held in training.
@@ -119,15 +138,26 @@ class Encoder:
         present = set(table.names)
         missing = [name for name in self.inputs if name not in present]
         if missing:
+            unused = [name for name in table.names if name not in self.inputs]
+            meant = {name: closest(name, unused) for name in missing[:8]}
+            hint = "; ".join(f"is {other!r} meant as {name!r}?" for name, other in meant.items() if other)
             raise UserError(
-                f"{table.source.path} lacks {len(missing)} of the {len(self.columns)} columns of the model: {_some(missing)}."
+                f"{table.source.path} lacks {len(missing)} of the {len(self.columns)} columns of the model: {some(missing)}"
+                f"{f' ({hint})' if hint else ''}."
             )
-        result = np.empty((len(table), len(self.features)))
-        start = 0
-        for column in self.columns:
-            values = _features(column, table)[:, column.kept]
-            result[:, start : start + len(column.kept)] = np.where(np.isnan(values), np.array(column.fill), values)
-            start += len(column.kept)
+        unlike = Unlike() if unlike is None else unlike
+        result = np.zeros((len(table), len(self.features)))
+        far = (FAR_AWAY if result.shape[1] <= WIDE else FAR_AWAY_IF_WIDE) * math.sqrt(result.shape[1])
+        for column, place in self.places():
+            values, new = _features(column, table)
+            blank = (values[:, -1] == 1) & (values.shape[1] - 1 not in column.kept)
+            values = values[:, column.kept]
+            result[:, place] = np.where(np.isnan(values), np.array(column.fill), values)
+            result[new | blank, -1] = far
+            unlike.new[column.name] += int(new.sum())
+            unlike.blank[column.name] += int(blank.sum())
+            if new.any() and len(unlike.examples[column.name]) <= NUM_EXAMPLES:
+                unlike.examples[column.name] |= dict.fromkeys(texts(table[new], column.name).to_pylist())
         return result
 
     def to_json(self) -> dict[str, Any]:
@@ -178,7 +208,7 @@ def _learned(table: Table, name: str) -> Column | str:
         return found
     kind, values, shares = found
     column = Column(name, kind, (), (), values, shares)
-    features = _features(column, table)
+    features, _ = _features(column, table)
     kept = tuple(i for i, part in enumerate(features.T) if len(np.unique(part[~np.isnan(part)])) > 1)
     if not kept:
         return "has the same value in every row"
@@ -188,8 +218,9 @@ def _learned(table: Table, name: str) -> Column | str:
     return replace(column, kept=kept, fill=fill)
 
 
-def _features(column: Column, table: Table) -> Float[Array, "N F"]:
-    """All numbers of a column, NaN where it is missing, and a last one that says so."""
+def _features(column: Column, table: Table) -> tuple[Float[Array, "N F"], Bool[NDArray[Any], " N"]]:
+    """All numbers of a column, NaN where it is missing, and a last one that says so; and where a text is none of its values."""
+    new = np.zeros(len(table), dtype=np.bool_)
     if column.kind in ("number", "date"):
         own = numbers(table, column.name)[:, None] if column.kind == "number" else date_parts(table, column.name)
         missing = np.isnan(own[:, 0])
@@ -200,13 +231,9 @@ def _features(column: Column, table: Table) -> Float[Array, "N F"]:
         text = texts(table, column.name)
         place = np.asarray(pc.index_in(text, value_set=pa.array(column.values, pa.string())).fill_null(-1))
         missing = ~np.asarray(text.is_valid())
+        new = (place < 0) & ~missing
         if column.kind == "categories":
             own = (place[:, None] == np.arange(len(column.values))).astype(np.float64)
         else:
             own = np.append(np.array(column.shares), 0.0)[place][:, None]
-    return np.column_stack([own, missing.astype(np.float64)])
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:8]))
-    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
+    return np.column_stack([own, missing.astype(np.float64)]), new

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gwi.exceptions import UserError
+from gwi.tables.names import no_column
 from gwi.tables.source import Table
 
 # What makes a spreadsheet take a cell for a formula; a number may begin so.
@@ -29,7 +29,7 @@ def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path
     wanted = [name.strip() for name in keep.split(",")]
     for name in wanted:
         if name not in header:
-            raise UserError(f"{path} has no column {name!r} to keep; it has {', '.join(map(repr, header[:8]))}.")
+            raise no_column(path, name, header, " to keep")
     return [name for name in header if name in wanted]
 
 
