@@ -76,6 +76,10 @@ def fit(
     mean: Annotated[str, typer.Option(help="auto, svgp, svgp-all, network, svgp+network, linear or boosting")] = "auto",
     preset: Annotated[str | None, typer.Option(help="paper: the paper's protocol (regression)")] = None,
     drop: Annotated[str, typer.Option(help="columns to leave out, parted by commas")] = "",
+    groups: Annotated[
+        str | None, typer.Option(help="column of what rows have in common, such as the patient; judged by new groups")
+    ] = None,
+    time: Annotated[str | None, typer.Option(help="column of dates or numbers in time; judged by later rows")] = None,
     max_time: Annotated[float | None, typer.Option(help="seconds to aim for, all fits together (regression)")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
     holdout: Annotated[float, typer.Option(help="share of the rows held out for the scores; 0 for none")] = 0.2,
@@ -92,16 +96,21 @@ def fit(
     console.check_choices(task, max_time)
     if preset not in (None, "paper"):
         raise UserError(f"--preset is paper, or left out; got {preset!r}.")
+    if groups is not None and time is not None:
+        raise UserError("--groups and --time cannot both say who judges; pass one of the two.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
     from gwi.estimators.table_model import FEWEST_ROWS, Choices, TableModel, is_large, split, target_of
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.tables.source import open_table, read_table
+    from gwi.tables.structure import in_time, noticed
 
     leave_out, source = console.names(drop), open_table(data)
-    choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet, jobs)
+    choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet, jobs, groups, time)
     # With other processes a table of any size is read by all of them, some rows at a time; the first writes and prints.
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_large(source):
+        if groups is not None or time is not None:
+            raise UserError(f"{data} is read some rows at a time, where --groups and --time cannot be kept; pass fewer rows.")
         from gwi.estimators.large import as_parquet, fit_large
         from gwi.streaming.process_group import joined
 
@@ -119,11 +128,16 @@ def fit(
                 _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
         return
     everything = read_table(source)
+    if time is not None:
+        everything = in_time(everything, time)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     if len(table) < len(everything):
         console.note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
-    training, held = split(y, holdout, chosen, seed)
+    if groups is None and time is None:
+        for remark in noticed(table, target, tuple(leave_out)):
+            console.note(remark, quiet)
+    training, held = split(table, y, holdout, chosen, choices)
     is_scored = len(held) > 0 and len(training) >= FEWEST_ROWS
     if max_time is not None and is_scored and refit:
         choices = replace(choices, max_time=max_time / 2)

@@ -28,6 +28,7 @@ from gwi.tables.names import no_column
 from gwi.tables.parquet import ParquetReader
 from gwi.tables.rows import FEW_NUMBERS
 from gwi.tables.source import BLOCK, Source, Table
+from gwi.tables.structure import groups_of
 from gwi.tables.unlike import Unlike
 
 FEWEST_ROWS = 5
@@ -46,6 +47,8 @@ class Choices:
         seed: of everything random.
         verbose: whether progress is shown.
         jobs: fits side by side, as joblib takes it.
+        groups: the column that says which rows belong together; it is no input.
+        time: the column that rows are in order of.
     """
 
     mean: str = "auto"
@@ -54,6 +57,8 @@ class Choices:
     seed: int = 0
     verbose: bool = False
     jobs: int | None = None
+    groups: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,13 @@ class TableModel:
         different = np.unique(y)
         if len(different) == 1:
             raise UserError(f"{path}, column {target!r}: the target is {different[0]} in every row; there is nothing to learn.")
+        groups = None if choices.groups is None else groups_of(table, choices.groups)
+        drop = [*drop, *([] if choices.groups is None else [choices.groups])]
         encoder = replace(Encoder.fit(table, target, drop), number_labels=TARGETS[task].number_labels(table, target))
         TARGETS[task].check(y, f"{path}, column {target!r}")
         estimator, X = estimator_for(task, choices), encoder.transform(table)
         with fit_of(path):
-            estimator.fit(X, y)
+            estimator.fit(X, y, groups=groups)
         return TableModel(estimator.set_params(verbose=0), encoder, {})
 
     def rows(self, table: Table, unlike: Unlike | None = None) -> NDArray[Any]:
@@ -208,8 +215,19 @@ def is_large(source: Source) -> bool:
     return count > FEW_BYTES
 
 
-def split(y: NDArray[Any], share: float, task: TaskName, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to fit and rows held out; of each class the same share, so that none is held out whole."""
+def split(
+    table: Table, y: NDArray[Any], share: float, task: TaskName, choices: Choices
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to fit and rows held out: the last in time, whole groups, or of each class the same share."""
+    rows, seed = np.arange(len(y)), choices.seed
+    if choices.time is not None:
+        first_held = len(rows) - int(share * len(rows))
+        return rows[:first_held], rows[first_held:]
+    if choices.groups is not None:
+        names, group = np.unique(groups_of(table, choices.groups), return_inverse=True)
+        held_groups = np.random.default_rng(seed).permutation(len(names))[: int(share * len(names))]
+        is_held = np.isin(group, held_groups)
+        return rows[~is_held], rows[is_held]
     order, strata = np.random.default_rng(seed).permutation(len(y)), TARGETS[task].strata(y)
     groups = [order[strata[order] == stratum] for stratum in np.unique(strata)]
     held = np.concatenate([order[:0], *(group[: int(share * len(group))] for group in groups)])
@@ -242,4 +260,5 @@ def estimator_for(task: TaskName, choices: Choices) -> GWIRegressor | GWIClassif
         random_state=choices.seed,
         n_jobs=choices.jobs,
         verbose=int(choices.verbose),
+        cv="auto" if choices.time is None else "time",
     )

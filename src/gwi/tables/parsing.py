@@ -23,6 +23,7 @@ Kind = Literal["number", "categories", "frequency", "date"]
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "NULL", "null", "None", "?")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 MARKED_NUMBER = r"^[+-]?[$€£¥]? ?[+-]?\d{1,3}(([.,' ]\d{3})+|\d*)([.,]\d+)? ?[%$€£¥]?$"
+ISO_MONTH = r"^\d{4}-(0[1-9]|1[0-2])$"
 ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?$"
 OTHER_DATE = r"^(\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./]\d{1,2}[./]\d{1,2})( .*)?$"
 
@@ -136,6 +137,8 @@ def date_parts(table: Table, name: str) -> Float[Array, "N 6"]:
 
     raw = checked(table, name)
     if pa.types.is_string(raw.type):
+        # A month is its first day.
+        raw = pc.replace_substring_regex(raw, r"^(\d{4}-\d{2})$", r"\1-01")
         first = next((value.as_py() for value in raw if value.is_valid), "")
         zone = "UTC" if re.search(r":.*(Z|[+-]\d{2}:?\d{2})$", first) else None
         try:
@@ -184,7 +187,7 @@ def kind_of(table: Table, name: str) -> tuple[Kind, tuple[str, ...], tuple[float
         return "has no values"
     if pa.types.is_floating(raw.type) or (pa.types.is_string(raw.type) and cast_numbers(table, present) is not None):
         return "number", (), ()
-    if pa.types.is_timestamp(raw.type) or matches(present, ISO_DATE).all():
+    if pa.types.is_timestamp(raw.type) or any(matches(present, pattern).all() for pattern in (ISO_DATE, ISO_MONTH)):
         return "date", (), ()
     counted = pc.value_counts(present)
     order = sorted(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
