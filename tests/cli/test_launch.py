@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from benchmarks.studies import hosts
@@ -69,7 +70,7 @@ def test_a_process_of_a_launch_that_fails_says_so(monkeypatch, tmp_path, capsys)
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv(MISTAKE, f"{tmp_path}/mistake")
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "get_command", lambda app: SimpleNamespace(make_context=fail))
     assert cli.run(["fit"]) == 1
     assert "this is a bug in gwi" in capsys.readouterr().err
     assert not (tmp_path / "mistake").exists()

@@ -10,12 +10,12 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
+from typer.main import get_command
 
 import gwi.cli.console as console
 from gwi.cli.launch import MISTAKE
@@ -26,6 +26,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 def main() -> None:
     """The front door."""
+    console.stop_in_order()
+    console.watch_output_stream()
     raise SystemExit(run(sys.argv[1:]))
 
 
@@ -34,23 +36,28 @@ def run(arguments: Sequence[str]) -> int:
     if os.path.exists(os.environ.get(MISTAKE, "")):
         # Started again because another process ended after a mistake of the user's.
         return 0
+    # Not `app()`, which turns an interrupt and a reader that has left into exit codes of its own.
+    command, code = get_command(app), 0
     try:
-        result = app(list(arguments), prog_name="gwi", standalone_mode=False)
+        try:
+            with command.make_context("gwi", list(arguments)) as context:
+                command.invoke(context)
+        except typer.Exit as end:
+            code = end.exit_code
+        sys.stdout.flush()
+        return code
     except UserError as error:
         return console.mistaken(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        return console.failed("interrupted; no output was written.", 130)
-    except BrokenPipeError:
-        # The reader of a pipe, such as head, has seen enough; Python would complain once more when it closes the stream.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return 0
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return console.interrupted(error)
     except Exception as error:
         # What typer raises for wrong arguments; the class has moved between its versions.
         if hasattr(error, "format_message"):
             return console.mistaken(error.format_message())
-        traceback.print_exc()
+        if isinstance(error, OSError) and (said := console.system_fault(error)) is not None:
+            return said
+        traceback.print_exception(error)
         return console.failed("this is a bug in gwi; please report the lines above.", 1)
-    return result if isinstance(result, int) else 0
 
 
 def _version(shown: bool) -> bool:
@@ -111,10 +118,8 @@ def fit(
             if said:
                 console.note(said, quiet)
             choices = replace(choices, verbose=not quiet)
-            with console.noted_warnings(quiet):
-                model = fit_large(
-                    source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, lambda fitted: fitted.save(output)
-                )
+            with console.noted_warnings(quiet), console.interrupt_after(output) as keep:
+                model = fit_large(source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, keep)
             if processes.is_first:
                 _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
         return
@@ -198,7 +203,7 @@ def predict(
     extra = [name for name in source.header if name not in known]
     if extra:
         console.note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
-    opened: Any = nullcontext(console.OutputStream()) if to_stream else atomic_file(output)
+    opened: Any = console.OutputStream() if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
             writer.write(with_copied(table, kept, fitted.predict(table, coverage)))
