@@ -18,6 +18,7 @@ import typer
 from typer.main import get_command
 
 import gwi.cli.console as console
+from gwi._progress import printable
 from gwi.cli.launch import MISTAKE
 from gwi.exceptions import UserError
 
@@ -56,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
             return console.mistaken(error.format_message())
         if isinstance(error, OSError) and (said := console.system_fault(error)) is not None:
             return said
-        traceback.print_exception(error)
+        print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
         return console.failed("this is a bug in gwi; please report the lines above.", 1)
 
 
@@ -154,9 +155,9 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
     if model.scores:
         console.show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
     num_columns = len(model.encoder.columns)
-    print(f"{model.task.capitalize()} of {model.encoder.target!r} from {num_columns} columns, {num_rows} rows: {output}")
+    console.say(f"{model.task.capitalize()} of {model.encoder.target!r} from {num_columns} columns, {num_rows} rows: {output}")
     if not quiet:
-        print(model.estimator.summary_)
+        console.say(str(model.estimator.summary_))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -259,10 +260,10 @@ def report(
     fitted, source = TableModel.load(model), open_table(data)
     with console.noted_warnings(quiet), progress(not quiet) as shown:
         examined = examine(fitted, source, 20_000, shown, max_rows)
-        write_atomically(output, report_page(examined, model.name, data.name).encode())
+        write_atomically(output, report_page(examined, printable(model.name), printable(data.name)).encode())
     for finding in examined.checked.findings:
         console.note(f"{finding.severity}: {finding.what} {finding.remedy}", quiet or finding.severity == "note")
-    print(f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.checked.findings)} findings: {output}")
+    console.say(f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.checked.findings)} findings: {output}")
 
 
 @app.command()
@@ -286,22 +287,25 @@ def compare(
         console.check_output(output, force, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.estimators.table_model import target_of
+    from gwi.estimators.table_model import is_large, target_of
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.report.comparison import compare as compare_methods
     from gwi.report.comparison_page import check_kind, content, print_comparison
-    from gwi.tables.source import read_table
+    from gwi.tables.source import open_table, read_table
 
     if output is not None:
         check_kind(output)
-    everything = read_table(data)
+    source = open_table(data)
+    if is_large(source):
+        raise UserError(f"{data} is too large to compare methods in memory; give a sample of its rows.")
+    everything = read_table(source)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     options: dict[str, Any] = {"num_folds": folds, "seed": seed, "gp_rows": gp_rows, "max_time": max_time}
     with console.noted_warnings(quiet), progress(not quiet) as shown:
         comparison = compare_methods(table, y, target, chosen, console.names(drop), report=shown, **options)
     if output is not None:
-        write_atomically(output, content(comparison, data.name, output.suffix.lower()))
+        write_atomically(output, content(comparison, printable(data.name), output.suffix.lower()))
     if as_json:
         console.print_json(comparison.to_json())
     else:

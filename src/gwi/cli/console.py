@@ -17,6 +17,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from gwi._files import NamedOutput, check_writable
+from gwi._progress import printable
 from gwi.cli.launch import mistake_file
 from gwi.exceptions import OutputError, UserError
 
@@ -27,25 +28,38 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no n
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
 
 STREAM = "The output stream"
+# Characters of what is said to a user.
+LONGEST_SENTENCE = 2000
+
+
+def say(text: str) -> None:
+    """On the output stream."""
+    print(printable(text))
 
 
 def note(sentence: str, quiet: bool) -> None:
     """Something a user should know, on the error stream."""
     if not quiet:
-        print(f"note: {sentence}", file=sys.stderr)
+        print(f"note: {_shortened(sentence)}", file=sys.stderr)
+
+
+def _shortened(sentence: str) -> str:
+    """Safe to show, and without most of a name or cell that would fill the screen."""
+    safe = printable(sentence)
+    return safe if len(safe) <= LONGEST_SENTENCE else f"{safe[: LONGEST_SENTENCE // 2]} … {safe[-LONGEST_SENTENCE // 4 :]}"
 
 
 def mistaken(sentence: str) -> int:
     """Say what the user did wrong; of the processes of a launch none says it, but the launcher does, once."""
     if (file := mistake_file()) is None:
         return failed(sentence, 2)
-    file.write_text(sentence)
+    file.write_text(_shortened(sentence))
     return 0
 
 
 def failed(sentence: str, code: int) -> int:
     """Say in one line what went wrong; the code to end with."""
-    print(f"gwi: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"gwi: {_shortened(' '.join(sentence.split()))}", file=sys.stderr)
     return code
 
 
@@ -185,7 +199,9 @@ class OutputStream:
     def write(self, data: bytes) -> None:
         """Show them at once."""
         self._has_begun = True
-        sys.stdout.write(data.decode())
+        text = data.decode()
+        # A file or another command gets what the cells hold.
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
 
 
@@ -194,14 +210,15 @@ def show(title: str, values: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table as Grid
 
+    title = printable(title)
     grid = Grid(title=title, show_header=False, title_justify="left", min_width=len(title))
     for name, value in values.items():
         shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
-        grid.add_row(name.replace("_", " "), shown)
+        grid.add_row(name.replace("_", " "), printable(shown))
     Console(highlight=False, markup=False).print(grid)
 
 
 def print_json(values: dict[str, Any]) -> None:
     """One JSON object on the output stream, with null for numbers that JSON does not have."""
     finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
-    print(json.dumps(finite, indent=2, ensure_ascii=False))
+    say(json.dumps(finite, indent=2, ensure_ascii=False))

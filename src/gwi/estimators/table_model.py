@@ -25,7 +25,8 @@ from gwi.storage.models import encode_estimator
 from gwi.tables.encoder import Encoder
 from gwi.tables.parquet import ParquetReader
 from gwi.tables.rows import FEW_NUMBERS
-from gwi.tables.source import BLOCK, Source, Table
+from gwi.tables.source import Source, Table
+from gwi.tables.text import BLOCK
 
 FEWEST_ROWS = 5
 # Bytes of text that are read into memory.
