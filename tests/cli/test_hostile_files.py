@@ -226,3 +226,27 @@ def test_what_a_spreadsheet_takes_for_a_formula_is_escaped():
     assert [excel_safe(cell) for cell in evil] == [f"'{cell}" for cell in evil]
     plain = ["a=1", "a -1", " -1.5", "+3", "-1e5", " text", "", " ", "1\t2", -1.5, None]
     assert [excel_safe(cell) for cell in plain] == plain
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_labels_that_differ_in_their_last_digit_stay_apart(tmp_path, capsys, kind):
+    labels = [9007199254740992 + i % 2 for i in range(20)]
+    data, model = tmp_path / f"data.{kind}", tmp_path / "m.gwi"
+    if kind == "csv":
+        data.write_text("x,y\n" + "".join(f"{i % 2 + i / 100},{label}\n" for i, label in enumerate(labels)))
+    else:
+        pq.write_table(pa.table({"x": [i % 2 + i / 100 for i in range(20)], "y": labels}), data)
+    arguments = ["fit", data, "-t", "y", "--task", "classification", "-o", model, "-q", "--json", *QUICK]
+    assert cli.run([str(argument) for argument in arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["classes"] == ["9007199254740992", "9007199254740993"]
+    assert cli.run(["evaluate", str(model), str(data), "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 1
+
+
+@pytest.mark.parametrize("scale", ["e-300", "e-320"])
+def test_a_target_too_small_for_its_square_is_one_sentence(tmp_path, capsys, scale):
+    path = tmp_path / "a.csv"
+    path.write_text("a,y\n" + "".join(f"{i * i},{i}.5{scale}\n" for i in range(12)))
+    assert "so small that their squares underflow; rescale" in mistake(
+        capsys, "fit", path, "-t", "y", "-o", tmp_path / "m.gwi", "-q"
+    )

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from gwi import parts
 from gwi._files import write_atomically
 from gwi._progress import Report, progress, silent
-from gwi._validation import as_array, floating_dtype, is_source
+from gwi._validation import as_array, checked_weights, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import MERGED_ROWS, merge_equal_rows
 from gwi.estimators.inputs import shaped_rows, training_batches, validation_batches, validation_rows
@@ -226,9 +226,7 @@ class GWIEstimator(BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, validation: Any, features: Any, options: FitOptions
     ) -> Callable[[], Fit]:
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2, **self._targets.checks)
-        weight = _check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError("All sample weights are zero; give at least one row a positive weight.")
+        weight = checked_weights(_check_sample_weight(as_array(sample_weight), X, dtype=np.float64, ensure_non_negative=True))
         targets: NDArray[Any] = self._targets.learn(y[weight > 0])
         X, weight = X[weight > 0], weight[weight > 0]
         if validation is not None and not isinstance(validation, DataLoader):
