@@ -182,3 +182,18 @@ def test_a_disk_that_fills_during_a_prediction_leaves_the_old_file(folder, tmp_p
         assert f"gwi: {output} cannot be written (File too large); make room" in capsys.readouterr().err
         assert output.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_checkpoints_stay_until_the_model_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(table_model, "FEW_BYTES", 0)
+    monkeypatch.setattr("gwi.fitting.stream_data.FEW_NUMBERS", 0)
+    data, kept, output = tmp_path / "data.csv", tmp_path / "kept", tmp_path / "m.gwi"
+    data.write_text(text() + 3 * text().split("\n", 1)[1])
+    arguments = ["fit", str(data), "-t", "y", "-o", str(output), "--mean", "svgp", "--checkpoints", str(kept), "-q", "--force"]
+    with monkeypatch.context() as patch:
+        patch.setattr(table_model.TableModel, "save", lambda self, path: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert cli.run(arguments) == 130
+    assert list(kept.glob("*.checkpoint"))
+    assert cli.run(arguments) == 0
+    assert output.exists()
+    assert list(kept.iterdir()) == []

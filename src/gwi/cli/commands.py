@@ -19,7 +19,7 @@ from typer.main import get_command
 
 import gwi.cli.console as console
 from gwi._progress import printable
-from gwi.cli.launch import MISTAKE
+from gwi.cli.launch import MISTAKE, end_with_launcher
 from gwi.exceptions import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -28,6 +28,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 def main() -> None:
     """The front door."""
     console.stop_in_order()
+    end_with_launcher()
     console.watch_output_stream()
     raise SystemExit(run(sys.argv[1:]))
 
@@ -111,6 +112,7 @@ def fit(
     # With other processes a table of any size is read by all of them, some rows at a time; the first writes and prints.
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_large(source):
         from gwi.estimators.large import as_parquet, fit_large
+        from gwi.streaming.checkpoints import Checkpoints
         from gwi.streaming.process_group import joined
 
         with console.on_cluster(cluster), joined() as processes:
@@ -123,6 +125,7 @@ def fit(
                 model = fit_large(source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, keep)
             if processes.is_first:
                 _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
+                Checkpoints(checkpoints).clear()
         return
     everything = read_table(source)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
