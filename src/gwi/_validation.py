@@ -5,16 +5,44 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gwi._typing import Array
 
+# The largest weight of a row over the smallest, and how many rows whole numbers may count in all.
+FARTHEST_WEIGHTS, MOST_COUNTED = 1e8, 1e9
+
 
 def as_array(values: Any) -> Any:
     """A tensor as an array; anything else as it is."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def checked_weights(weight: Array) -> Array:
+    """Weights of rows that a fit can weigh against each other in floating point.
+
+    Raises:
+        ValueError: when none is positive, they are too far apart, or whole numbers count more rows than there can be.
+    """
+    used = weight[weight > 0]
+    if not len(used):
+        raise ValueError("All sample weights are zero; give at least one row a positive weight.")
+    least, most = float(used.min()), float(used.max())
+    if least < most / FARTHEST_WEIGHTS:
+        raise ValueError(
+            f"Sample weights from {least:.3g} to {most:.3g} are too far apart; set the small ones to 0, or give them at least "
+            f"{1 / FARTHEST_WEIGHTS:g} of the largest."
+        )
+    if most * len(used) > MOST_COUNTED and (used == np.round(used)).all():
+        raise ValueError(
+            f"Sample weights that are whole numbers count equal rows; up to {most:.3g} a row are too many. "
+            "Divide them by their mean, which makes them relative."
+        )
+    # Numbers this small have few digits.
+    return weight / most if least < np.finfo(np.float64).tiny else weight
 
 
 def is_source(value: Any) -> bool:

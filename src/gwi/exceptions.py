@@ -15,6 +15,13 @@ class UnsavableError(TypeError):
     """A part of the model that cannot be written without running code when it is read."""
 
 
+class OutputError(OSError):
+    """A file that cannot be written: its name, why, and what to do, in one sentence."""
+
+    def __str__(self) -> str:
+        return f"{self.filename} cannot be written ({self.strerror}); make room there, or give another place."
+
+
 class NotPositiveDefiniteError(ArithmeticError):
     """A matrix that should be positive definite is not, and no tolerable jitter makes it so."""
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -320,3 +320,25 @@ def test_summary_reads_well(fitted):
     assert "120 rows, 120 inducing points" in text
     assert "svgp" in text
     assert "held-out NLL" in text
+
+
+def test_weights_and_targets_beyond_floating_point_are_right_or_one_sentence():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=40)
+
+    def std(y=y, weight=None):
+        return GWIRegressor(RidgeCV(), random_state=0).fit(X, y, sample_weight=weight).predict(X[:3], return_std=True)[1]
+
+    np.testing.assert_allclose(std(weight=np.full(40, 1e-300)), std(), rtol=1e-9)
+    np.testing.assert_allclose(std(weight=np.full(40, 5e-324)), std(), rtol=1e-9)
+    np.testing.assert_allclose(std(y=y * 1e-140) * 1e140, std(), rtol=1e-6)
+    for weight in (np.full(40, 1e300), np.full(40, 1e308), np.full(40, 10.0**12)):
+        with pytest.raises(ValueError, match=r"whole numbers count equal rows; up to .* Divide them by their mean"):
+            std(weight=weight)
+    for weight in (np.where(np.arange(40) % 2, 1e300, 1e-300), np.where(np.arange(40) == 3, 1e-30, 1.0)):
+        with pytest.raises(ValueError, match="too far apart; set the small ones to 0"):
+            std(weight=weight)
+    for scale in (1e-160, 1e-300, 1e-320):
+        with pytest.raises(ValueError, match="so small that their squares underflow; rescale"):
+            std(y=y * scale)

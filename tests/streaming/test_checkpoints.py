@@ -33,6 +33,24 @@ def test_a_checkpoint_comes_back_to_the_last_bit(tmp_path):
     assert checkpoints.read("network") is None
 
 
+def test_checkpoints_are_private_and_their_seed_goes_with_them(tmp_path):
+    folder = tmp_path / "new"
+    assert Checkpoints.seed(folder, 7) == 7
+    checkpoints = Checkpoints.of(folder, "fit")
+    checkpoints.write("network", {"steps": 1}, {"w": torch.ones(3)})
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "network.checkpoint": 0o600,
+        "seed.json": 0o600,
+    }
+    # One that others may read, from before, does not stay so.
+    (folder / "network.checkpoint").chmod(0o644)
+    checkpoints.write("network", {"steps": 2}, {"w": torch.ones(3)})
+    assert (folder / "network.checkpoint").stat().st_mode & 0o777 == 0o600
+    checkpoints.clear()
+    assert list(folder.iterdir()) == []
+
+
 def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(tmp_path):
     checkpoints = Checkpoints.of(tmp_path, "fit")
     checkpoints.write("network", {"steps": 1}, {"w": torch.ones(2000)})

@@ -105,3 +105,28 @@ def test_parts_are_the_whole(tmp_path, kind):
     assert [int(v) for table, _ in parts for v in table.column("a").to_pylist()] == list(range(25))
     where = "line 22" if kind == "csv" else "row 21"
     assert parts[2][0].place(0, "a") == f"{path}, {where}, column 'a'"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_counted_whatever_ends_them(tmp_path, end, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"{end * 2}a,b{end}1,2{end}3,4{end}".encode())
+    assert open_table(path).lines([0, 1]) == [4, 5]
+    # Blocks that cut a line end in two.
+    monkeypatch.setattr("gwi.tables.text.BLOCK", 1)
+    assert open_table(path).lines([0, 1]) == [4, 5]
+    for wrong, said in ((b"\0", "there is a NUL"), (b"\xff", "the text is not UTF-8")):
+        path.write_bytes(f"{end * 2}a,b{end}1,2{end}3,".encode() + wrong)
+        with pytest.raises(UserError, match=f"line 5: {said}"):
+            open_table(path)
+    path.write_bytes(f"{end * 2}a,a{end}1,2{end}".encode())
+    with pytest.raises(UserError, match="line 3: more than one column is called 'a'"):
+        open_table(path)
+
+
+@pytest.mark.parametrize("num_rows", [3, 100_000])
+def test_a_quotation_in_the_header_that_never_ends_is_one_sentence(tmp_path, num_rows):
+    path = tmp_path / "a.csv"
+    path.write_text('\n"a,b\n' + "1,2\n" * num_rows)
+    with pytest.raises(UserError, match="line 2: a quotation mark opens a cell that never ends"):
+        open_table(path)

@@ -10,15 +10,16 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
+from typer.main import get_command
 
 import gwi.cli.console as console
-from gwi.cli.launch import MISTAKE
+from gwi._progress import printable
+from gwi.cli.launch import MISTAKE, end_with_launcher
 from gwi.exceptions import UserError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -26,6 +27,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 def main() -> None:
     """The front door."""
+    console.stop_in_order()
+    end_with_launcher()
+    console.watch_output_stream()
     raise SystemExit(run(sys.argv[1:]))
 
 
@@ -34,23 +38,28 @@ def run(arguments: Sequence[str]) -> int:
     if os.path.exists(os.environ.get(MISTAKE, "")):
         # Started again because another process ended after a mistake of the user's.
         return 0
+    # Not `app()`, which turns an interrupt and a reader that has left into exit codes of its own.
+    command, code = get_command(app), 0
     try:
-        result = app(list(arguments) or ["--help"], prog_name="gwi", standalone_mode=False)
+        try:
+            with command.make_context("gwi", list(arguments) or ["--help"]) as context:
+                command.invoke(context)
+        except typer.Exit as end:
+            code = end.exit_code
+        sys.stdout.flush()
+        return code
     except UserError as error:
         return console.mistaken(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        return console.failed("interrupted; no output was written.", 130)
-    except BrokenPipeError:
-        # The reader of a pipe, such as head, has seen enough; Python would complain once more when it closes the stream.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return 0
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return console.interrupted(error)
     except Exception as error:
         # What typer raises for wrong arguments; the class has moved between its versions.
         if hasattr(error, "format_message"):
             return console.mistaken(error.format_message())
-        traceback.print_exc()
+        if isinstance(error, OSError) and (said := console.system_fault(error)) is not None:
+            return said
+        print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
         return console.failed("this is a bug in gwi; please report the lines above.", 1)
-    return result if isinstance(result, int) else 0
 
 
 def _version(shown: bool) -> bool:
@@ -112,6 +121,7 @@ def fit(
         if groups is not None or time is not None:
             raise UserError(f"{data} is read some rows at a time, where --groups and --time cannot be kept; pass fewer rows.")
         from gwi.estimators.large import as_parquet, fit_large
+        from gwi.streaming.checkpoints import Checkpoints
         from gwi.streaming.process_group import joined
 
         with console.on_cluster(cluster), joined() as processes:
@@ -120,12 +130,11 @@ def fit(
             if said:
                 console.note(said, quiet)
             choices = replace(choices, verbose=not quiet)
-            with console.noted_warnings(quiet):
-                model = fit_large(
-                    source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, lambda fitted: fitted.save(output)
-                )
+            with console.noted_warnings(quiet), console.interrupt_after(output) as keep:
+                model = fit_large(source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, keep)
             if processes.is_first:
                 _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
+                Checkpoints(checkpoints).clear()
         return
     everything = read_table(source)
     if time is not None:
@@ -163,9 +172,9 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
     if model.scores:
         console.show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
     of, num_columns = f"{model.task.capitalize()} of {model.encoder.target!r}", len(model.encoder.columns)
-    print(f"{of} from {num_columns} columns, {num_rows} rows: {console.sized(output)}")
+    console.say(f"{of} from {num_columns} columns, {num_rows} rows: {console.sized(output)}")
     if not quiet:
-        print(model.estimator.summary_)
+        console.say(str(model.estimator.summary_))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -214,7 +223,7 @@ def predict(
     if extra:
         console.note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
     num_rows, unlike = 0, Unlike()
-    opened: Any = nullcontext(console.OutputStream()) if to_stream else atomic_file(output)
+    opened: Any = console.OutputStream() if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
             writer.write(with_copied(table, kept, fitted.predict(table, coverage, unlike)))
@@ -277,13 +286,12 @@ def report(
     fitted, source, unlike = TableModel.load(model), open_table(data), Unlike()
     with console.noted_warnings(quiet), progress(not quiet) as shown:
         examined = examine(fitted, source, 20_000, shown, max_rows, unlike)
-        write_atomically(output, report_page(examined, model.name, data.name).encode())
+        write_atomically(output, report_page(examined, printable(model.name), printable(data.name)).encode())
     console.note_unlike(fitted, unlike, quiet)
     for finding in examined.checked.findings:
         console.note(f"{finding.severity}: {finding.what} {finding.command_remedy}", quiet or finding.severity == "note")
-    print(
-        f"{len(examined.table)} of {examined.num_rows} rows, {len(examined.checked.findings)} findings: {console.sized(output)}"
-    )
+    shown_rows = f"{len(examined.table)} of {examined.num_rows} rows"
+    console.say(f"{shown_rows}, {len(examined.checked.findings)} findings: {console.sized(output)}")
 
 
 @app.command()
@@ -307,22 +315,25 @@ def compare(
         console.check_output(output, force, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.estimators.table_model import target_of
+    from gwi.estimators.table_model import is_large, target_of
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.report.comparison import compare as compare_methods
     from gwi.report.comparison_page import check_kind, content, print_comparison
-    from gwi.tables.source import read_table
+    from gwi.tables.source import open_table, read_table
 
     if output is not None:
         check_kind(output)
-    everything = read_table(data)
+    source = open_table(data)
+    if is_large(source):
+        raise UserError(f"{data} is too large to compare methods in memory; give a sample of its rows.")
+    everything = read_table(source)
     chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
     table, y = target_of(everything, target, chosen)
     options: dict[str, Any] = {"num_folds": folds, "seed": seed, "gp_rows": gp_rows, "max_time": max_time}
     with console.noted_warnings(quiet), progress(not quiet) as shown:
         comparison = compare_methods(table, y, target, chosen, console.names(drop), report=shown, **options)
     if output is not None:
-        write_atomically(output, content(comparison, data.name, output.suffix.lower()))
+        write_atomically(output, content(comparison, printable(data.name), output.suffix.lower()))
         console.note(f"the comparison is in {console.sized(output)}.", quiet)
     if as_json:
         console.print_json(comparison.to_json())

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
+import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
+from gwi._files import NamedOutput, check_writable
+from gwi._progress import printable
 from gwi.cli.launch import mistake_file
-from gwi.exceptions import UserError
+from gwi.exceptions import OutputError, UserError
 
 ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
 DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]
@@ -21,11 +27,26 @@ Force = Annotated[bool, typer.Option("--force", help="overwrite the output file"
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
 
+STREAM = "The output stream"
+# Characters of what is said to a user.
+LONGEST_SENTENCE = 2000
+
+
+def say(text: str) -> None:
+    """On the output stream."""
+    print(printable(text))
+
 
 def note(sentence: str, quiet: bool) -> None:
     """Something a user should know, on the error stream."""
     if not quiet:
-        print(f"note: {sentence}", file=sys.stderr)
+        print(f"note: {_shortened(sentence)}", file=sys.stderr)
+
+
+def _shortened(sentence: str) -> str:
+    """Safe to show, and without most of a name or cell that would fill the screen."""
+    safe = printable(sentence)
+    return safe if len(safe) <= LONGEST_SENTENCE else f"{safe[: LONGEST_SENTENCE // 2]} … {safe[-LONGEST_SENTENCE // 4 :]}"
 
 
 def note_unlike(model: Any, unlike: Any, quiet: bool) -> None:
@@ -49,14 +70,68 @@ def mistaken(sentence: str) -> int:
     """Say what the user did wrong; of the processes of a launch none says it, but the launcher does, once."""
     if (file := mistake_file()) is None:
         return failed(sentence, 2)
-    file.write_text(sentence)
+    file.write_text(_shortened(sentence))
     return 0
 
 
 def failed(sentence: str, code: int) -> int:
     """Say in one line what went wrong; the code to end with."""
-    print(f"gwi: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"gwi: {_shortened(' '.join(sentence.split()))}", file=sys.stderr)
     return code
+
+
+def interrupted(error: BaseException) -> int:
+    """Say so, and what is left of the work; the exit code that shells give such an end."""
+    number = next((part for part in error.args if isinstance(part, signal.Signals)), signal.SIGINT)
+    left = next((part for part in error.args if isinstance(part, str)), "no output was written")
+    return failed(f"interrupted; {left}.", 128 + number)
+
+
+@contextmanager
+def interrupt_after(output: Path) -> Iterator[Callable[[Any], None]]:
+    """Saves what it is called with; a later interrupt inside tells that the output is there."""
+    saved: list[Path] = []
+    try:
+        yield lambda model: saved.append(model.save(output))
+    except KeyboardInterrupt as error:
+        error.args += (f"{output} was written, without scores",) if saved else ()
+        raise
+
+
+def stop_in_order() -> None:
+    """Let a request to end, or a terminal that is closed, interrupt the work like Ctrl-C, so that it cleans up behind itself."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number))
+
+    for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
+        # Not where nohup has it ignored.
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, stop)
+
+
+def watch_output_stream() -> None:
+    """Let faults of the output stream tell that they are its own, so that no other one is taken for a reader that has left."""
+    # Windows has a stream of its own for the console.
+    if os.name == "posix":
+        raw = NamedOutput(sys.stdout.fileno(), "wb", closefd=False)
+        raw.output = STREAM
+        encoding, errors, is_shown = sys.stdout.encoding, sys.stdout.errors, sys.stdout.isatty()
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=is_shown)
+
+
+def system_fault(error: OSError) -> int | None:
+    """Say what the system refused; None where it is none of the user's files."""
+    if isinstance(error, OutputError) and error.filename == STREAM:
+        # What the stream still holds would be the same fault again when Python closes it.
+        cast(Any, sys.stdout).buffer.raw.close()
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        if error.errno == errno.EPIPE:
+            # The reader, such as head, has seen enough.
+            return 0
+    if isinstance(error, OutputError) or error.errno is None:
+        return mistaken(str(error))
+    return None if error.filename is None else mistaken(f"{error.filename}: {error.strerror}; mend that, or give another file.")
 
 
 @contextmanager
@@ -105,14 +180,11 @@ def on_cluster(address: str | None) -> Iterator[None]:
 
 def check_output(path: Path, force: bool, *inputs: Path) -> None:
     """Refuse what cannot be written, or would be lost."""
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; give the name of a file.")
-    if not path.parent.is_dir():
-        raise UserError(f"The folder {path.parent} does not exist; create it first.")
     if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
         raise UserError(f"{path} is also read; write to another file.")
-    if path.exists() and not force:
+    if path.is_file() and not force:
         raise UserError(f"{path} exists; give --force to overwrite it.")
+    check_writable(path)
 
 
 def check_choices(task: str, max_time: float | None) -> None:
@@ -129,11 +201,24 @@ def names(text: str) -> list[str]:
 
 
 class OutputStream:
-    """The output stream, for bytes of text."""
+    """The output stream, for bytes of text; an interrupt tells when some of them are written."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+
+    def __enter__(self) -> OutputStream:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, *details: object) -> None:
+        if self._has_begun and isinstance(error, KeyboardInterrupt):
+            error.args += ("the output stops short",)
 
     def write(self, data: bytes) -> None:
         """Show them at once."""
-        sys.stdout.write(data.decode())
+        self._has_begun = True
+        text = data.decode()
+        # A file or another command gets what the cells hold.
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
 
 
@@ -143,11 +228,11 @@ def show(title: str, values: dict[str, Any]) -> None:
     from rich.table import Table as Grid
 
     console = Console(highlight=False, markup=False)
-    title = shortened(title, console.width)
+    title = shortened(printable(title), console.width)
     grid = Grid(title=title, show_header=False, title_justify="left", min_width=len(title))
     for name, value in values.items():
         shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
-        grid.add_row(name.replace("_", " "), shown)
+        grid.add_row(name.replace("_", " "), printable(shown))
     console.print(grid)
 
 
@@ -159,4 +244,4 @@ def shortened(text: str, width: int) -> str:
 def print_json(values: dict[str, Any]) -> None:
     """One JSON object on the output stream, with null for numbers that JSON does not have."""
     finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
-    print(json.dumps(finite, indent=2, ensure_ascii=False))
+    say(json.dumps(finite, indent=2, ensure_ascii=False))

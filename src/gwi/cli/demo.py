@@ -14,6 +14,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from gwi._files import atomic_file
 from gwi._progress import progress
 from gwi.cli.console import sized
 from gwi.core.covariance import covariance_problem, matched_divergence_weight, wasserstein_covariance
@@ -27,6 +28,7 @@ from gwi.core.objectives import generalized_loss, mean_loss
 from gwi.core.prior import fit_prior
 from gwi.core.row_sums import row_sums
 from gwi.core.training import train
+from gwi.exceptions import UserError
 
 NUM_INDUCING, NUM_EPOCHS = 30, 600
 SEED = 0
@@ -120,7 +122,8 @@ def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, 
     axes.scatter(z[:, 0], torch.full((len(z),), -5.6), marker="^", s=22, color=INDUCING, label="inducing points")
     axes.set(xlabel="x", ylabel="y", xlim=(-7, 7), ylim=(-6, 6.5), title="GWI-net: the band opens where nobody measured")
     axes.legend(ncols=3, fontsize=8, loc="upper left", frameon=False)
-    figure.savefig(path, dpi=150)
+    with atomic_file(path) as file:
+        figure.savefig(file, format=path.suffix.lstrip(".") or "png", dpi=150)
 
 
 @torch.no_grad()
@@ -131,7 +134,14 @@ def coverage(x: Tensor, y: Tensor, posterior: GaussianMeasure, likelihood: Gauss
 
 
 def run(output: Path) -> None:
-    """Fit, draw, say what happened."""
+    """Fit, draw, say what happened.
+
+    Raises:
+        UserError: when the name says no kind of picture.
+    """
+    kinds = Figure().canvas.get_supported_filetypes()
+    if output.suffix and output.suffix.lstrip(".").lower() not in kinds:
+        raise UserError(f"{output}: the name of the picture ends in {', '.join(f'.{kind}' for kind in sorted(kinds))}.")
     torch.set_num_threads(1)  # Matrices this small are faster without.
     start = time.perf_counter()
     data = toy_1d(torch.Generator().manual_seed(1))

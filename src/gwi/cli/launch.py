@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +15,10 @@ from gwi.exceptions import UserError
 
 # The variable with the path of a file for what the user did wrong, which no restart would mend.
 MISTAKE = "GWI_LAUNCH_MISTAKE"
+# The variable with the number of the process that launched this one.
+LAUNCHER = "GWI_LAUNCHER"
+# Seconds between two looks whether it lives, and those that work in order may take to end after it does not.
+LOOK, GRACE = 1.0, 10.0
 # How often processes are started again after one of them died.
 MAX_RESTARTS = 100
 
@@ -27,6 +35,7 @@ def launch(arguments: Sequence[str]) -> None:
         )
     # With a store shared between torchrun and its processes, restarts were seen to hang in three of eight runs.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
     from torch.distributed.run import main
@@ -36,9 +45,14 @@ def launch(arguments: Sequence[str]) -> None:
     settings = [f"--max-restarts={MAX_RESTARTS}", *(["--standalone"] if is_alone else [])]
     with tempfile.TemporaryDirectory(prefix="gwi-") as folder:
         mistake = Path(folder) / "mistake"
-        os.environ[MISTAKE] = str(mistake)
+        os.environ |= {MISTAKE: str(mistake), LAUNCHER: str(os.getpid())}
+        # What torchrun keeps for its processes goes with the folder.
+        settings += [f"--log-dir={folder}"]
         try:
             main([*settings, *arguments[:place], "-m", "gwi", *arguments[place:]])
+        except SignalException as stop:
+            # torchrun has ended its processes.
+            raise KeyboardInterrupt(signal.Signals(stop.sigval)) from stop
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             raise UserError(f"Process {rank} ended with code {failure.exitcode}; its own message is above.") from error
@@ -56,3 +70,21 @@ def mistake_file() -> Path | None:
     It should then end with code 0: after any other torchrun starts it again.
     """
     return Path(os.environ[MISTAKE]) if MISTAKE in os.environ and "TORCHELASTIC_RUN_ID" in os.environ else None
+
+
+def end_with_launcher() -> None:
+    """In a process of a launch: end soon after the launcher was killed, and remove its folder. Elsewhere nothing."""
+    if (file := mistake_file()) is None or LAUNCHER not in os.environ:
+        return
+    launcher = int(os.environ[LAUNCHER])
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(LOOK)
+        shutil.rmtree(file.parent, ignore_errors=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        # It waits for a message from a process that has ended.
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

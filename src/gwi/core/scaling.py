@@ -17,6 +17,9 @@ from gwi._typing import Array
 from gwi.core.features import NetworkFeatures
 from gwi.exceptions import GWIWarning
 
+# Standard deviations below it lose digits, or are zero, when they are squared.
+SMALLEST_STD = 1e-150
+
 
 @dataclass(frozen=True)
 class Scales:
@@ -39,10 +42,14 @@ class Scales:
         """Those of these rows.
 
         Raises:
-            ValueError: when squares overflow.
+            ValueError: when squares overflow or underflow.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            return Scales.from_moments(*_centre_and_std(x, weight), *_centre_and_std(y, weight))
+            moments = *_centre_and_std(x, weight), *_centre_and_std(y, weight)
+        for values, std in ((x, moments[1]), (y, moments[3])):
+            if ((std < SMALLEST_STD) & (np.ptp(values, axis=0) > 0)).any():
+                raise ValueError("Values are so small that their squares underflow; rescale the columns (1e-150 is too little).")
+        return Scales.from_moments(*moments)
 
     @staticmethod
     def from_moments(x_centre: Array, x_std: Array, y_centre: Array, y_std: Array) -> Scales:

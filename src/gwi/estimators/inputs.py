@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch.utils.data import DataLoader
 
-from gwi._validation import as_array
+from gwi._validation import as_array, checked_weights
 from gwi.exceptions import GWIWarning
 from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
@@ -97,9 +97,7 @@ def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
     X, y = validate_data(
         estimator, as_array(brought.X), as_array(brought.y), dtype=np.float64, ensure_min_samples=2, **estimator._targets.checks
     )
-    weight = _check_sample_weight(as_array(brought.sample_weight), X, dtype=np.float64, ensure_non_negative=True)
-    if not weight.any():
-        raise ValueError("All sample weights are zero; give at least one row a positive weight.")
+    weight = checked_weights(_check_sample_weight(as_array(brought.sample_weight), X, dtype=np.float64, ensure_non_negative=True))
     groups = None if brought.groups is None else np.asarray(as_array(brought.groups))
     if groups is not None and groups.shape != (len(X),):
         raise ValueError(f"groups has one value for each of the {len(X)} rows; got the shape {groups.shape}.")

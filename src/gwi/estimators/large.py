@@ -52,7 +52,7 @@ def convert_to_parquet(source: Source, output: Path) -> None:
     import pyarrow.parquet as pq
 
     schema = pa.schema([(name, pa.string()) for name in source.header], metadata={DECIMAL: source.decimal.encode()})
-    with atomic_file(output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with atomic_file(output) as file, pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
         for table, _ in read_parts(source, 1 << 17):
             writer.write_table(table.data.cast(schema))
 

@@ -27,8 +27,9 @@ from gwi.tables.encoder import Encoder
 from gwi.tables.names import no_column
 from gwi.tables.parquet import ParquetReader
 from gwi.tables.rows import FEW_NUMBERS
-from gwi.tables.source import BLOCK, Source, Table
+from gwi.tables.source import Source, Table
 from gwi.tables.structure import groups_of
+from gwi.tables.text import BLOCK
 from gwi.tables.unlike import Unlike
 
 FEWEST_ROWS = 5

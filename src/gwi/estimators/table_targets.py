@@ -20,6 +20,8 @@ from gwi.tables.source import Table
 TaskName = Literal["regression", "classification"]
 # A target of whole numbers is taken for classes when it has no more values than this, each of them so often on average.
 MOST_CLASSES, ROWS_A_CLASS = 20, 5
+# The largest number up to which all whole ones are different in float64: longer labels, such as account numbers, stay text.
+MOST_EXACT = 2**53 - 1
 
 
 class TargetColumn:
@@ -93,12 +95,12 @@ class LabelColumn(TargetColumn):
             )
 
     def number_labels(self, table: Table, target: str) -> bool | None:
-        """Whether every label is a number."""
+        """Whether every label is a number that floating point tells from its neighbours."""
         try:
-            numbers(table, target)
+            values = numbers(table, target)
         except UserError:
             return False
-        return True
+        return not (np.abs(values) > MOST_EXACT).any()
 
     def strata(self, y: NDArray[Any]) -> NDArray[Any]:
         """The classes."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gwi._progress import printable
 from gwi.exceptions import UserError
 from gwi.plots.numbers import shown
 from gwi.plots.scores import plot_scores
@@ -106,7 +107,7 @@ def print_comparison(found: Comparison) -> None:
     # In a narrow window each error stands below its mean.
     part = "\n±" if console.width < WIDE else " ± "
     title = f"{short(found.target)}: {found.num_rows} rows, {found.num_folds} folds; bold: best within one standard error"
-    grid = Table("method", *map(label, found.metrics), title=title, title_justify="left")
+    grid = Table("method", *map(label, found.metrics), title=printable(title), title_justify="left")
     for method in found.methods:
         cells = [
             Text(cell(method, metric).replace(" ± ", part), "bold" if method.name in found.best(metric) else "")
@@ -115,4 +116,4 @@ def print_comparison(found: Comparison) -> None:
         grid.add_row(method.name, *cells)
     console.print(grid)
     for line in (*found.notes, *(f"{method.name}: {method.note}" for method in found.methods), *found.sentences()):
-        console.print(line, soft_wrap=True)
+        console.print(printable(line), soft_wrap=True)

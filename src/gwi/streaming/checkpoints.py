@@ -1,4 +1,7 @@
-"""Progress of a long fit, kept in files that are whole or not there, so that a fit that was stopped goes on."""
+"""Progress of a long fit, kept in files that are whole or not there, so that a fit that was stopped goes on.
+
+They hold rows, so nobody else may read them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Checkpoints:
         if folder is None:
             return Checkpoints()
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(0o700, parents=True, exist_ok=True)
         return Checkpoints(path, digest(description), interval)
 
     @staticmethod
@@ -51,8 +54,8 @@ class Checkpoints:
         try:
             return int(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(drawn).encode())
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(drawn).encode(), private=True)
             return drawn
 
     def wait_after(self, seconds: float) -> float:
@@ -85,7 +88,7 @@ class Checkpoints:
         if path is None:
             return False
         try:
-            write_atomically(path, to_bytes({"fit": self.key, "progress": dict(progress)}, tensors))
+            write_atomically(path, to_bytes({"fit": self.key, "progress": dict(progress)}, tensors), private=True)
         except OSError as error:
             kept = "the one before it is kept" if path.exists() else "there is none before it"
             reason = error.strerror or str(error)
@@ -94,7 +97,7 @@ class Checkpoints:
         return True
 
     def clear(self) -> None:
-        """Remove the checkpoints of this fit, which has ended."""
+        """Remove the checkpoints of a fit whose model is written, and its seed; a folder is for one fit at a time."""
         if self.folder is not None:
-            for path in self.folder.glob("*.checkpoint"):
+            for path in (*self.folder.glob("*.checkpoint"), self.folder / "seed.json"):
                 path.unlink(missing_ok=True)

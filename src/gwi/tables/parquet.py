@@ -66,6 +66,8 @@ class ParquetReader:
             try:
                 for batch in _batches(part, self.schema, names, size):
                     if batch.num_rows:
+                        # Text that is no UTF-8 and the like, which would fail in the midst of the work.
+                        batch.validate(full=True)
                         yield pa.Table.from_batches([batch]), np.arange(start, start + batch.num_rows)
                         start += batch.num_rows
             except (pa.ArrowException, OSError) as error:
@@ -154,20 +156,19 @@ def _batches(part: Any, schema: Any, columns: Sequence[str], size: int) -> Itera
     from pyarrow.fs import LocalFileSystem
 
     stored = [name for name in columns if name in part.physical_schema.names]
-    is_plain = (
-        isinstance(part, ds.ParquetFileFragment)
-        and isinstance(part.filesystem, LocalFileSystem)
-        and part.format.equals(ds.ParquetFileFormat())
-        and bool(part.row_groups)
-    )
-    if not (is_plain and stored):
+    # With a format of the user's come options of the user's.
+    plain_format = isinstance(part, ds.ParquetFileFragment) and part.format.equals(ds.ParquetFileFormat())
+    if not (plain_format and isinstance(part.filesystem, LocalFileSystem) and part.row_groups and stored):
         # One batch ahead and one thread: several decoded row groups at a time would be most of the memory.
         options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+        if plain_format:
+            options["fragment_scan_options"] = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         yield from part.to_batches(schema=schema, columns=list(columns), batch_size=size, **options)
         return
     keys = ds.get_partition_keys(part.partition_expression)
     wanted = pa.schema([schema.field(name) for name in columns])
-    with pq.ParquetFile(part.path, metadata=part.metadata, pre_buffer=False, buffer_size=1 << 20) as file:
+    reading: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 20, "page_checksum_verification": True}
+    with pq.ParquetFile(part.path, metadata=part.metadata, **reading) as file:
         groups = [part.row_groups[0].id]
         for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=stored, use_threads=False):
             for name in columns:

@@ -115,7 +115,9 @@ def texts(table: Table, name: str) -> Any:
     """A column as trimmed text, a pyarrow array; whole numbers without decimals, missing cells null."""
     import pyarrow as pa
 
-    raw = checked(table, name)
+    column = table.column(name)
+    # Long whole numbers would lose their last digits as float64.
+    raw = column if pa.types.is_integer(column.type) else checked(table, name)
     if pa.types.is_floating(raw.type):
         return pa.array([None if value is None else written(value) for value in raw.to_pylist()], pa.string())
     return raw.cast(pa.string())

@@ -6,26 +6,25 @@ where a file is wrong: `UserError` names file, line and column. `tables.parquet`
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
 import io
 import re
-import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gwi.exceptions import UserError
 from gwi.tables.parquet import ParquetReader, file_schemas, first_line, joint_schema, parquet_files
+from gwi.tables.text import BLOCK, Utf8
 
-# Bytes of text read at a time.
-BLOCK = 1 << 20
+# The most characters of a line and the most columns: whole rows are parsed, so a row must fit in memory.
+LONGEST_LINE, MOST_COLUMNS = 1 << 23, 100_000
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 # Where a Parquet file says with which mark its text writes decimals.
 DECIMAL = b"gwi.decimal"
@@ -34,74 +33,6 @@ SAMPLE = 1 << 16
 _COMMA_NUMBER, _POINT_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?"), re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OTHER_KIND = re.compile(r'\s*(?:(\{\s*["}]|\[\s*[\[{])|<(?:!doctype|html|\?xml))', re.IGNORECASE)
-
-
-class Utf8(io.RawIOBase):
-    """The characters of a file as UTF-8, whatever its encoding; refuses NUL and what is no text, naming the line."""
-
-    def __init__(self, path: Path, is_compressed: bool):
-        self._path = path
-        self._file = path.open("rb")
-        self._raw: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if is_compressed else self._file
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._line = 1
-        self._pending = memoryview(b"")
-        self._started = self._ended = False
-        self._size = max(path.stat().st_size, 1)
-        # Blank lines at the beginning, which are not handed on; quotation marks.
-        self.num_skipped = self.num_quotes = 0
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def close(self) -> None:
-        """The file too."""
-        self._file.close()
-        super().close()
-
-    @property
-    def share(self) -> float:
-        """How much of the file has been read."""
-        return 1.0 if self._file.closed else self._file.tell() / self._size
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as characters are at hand, and say how far; 0 at the end."""
-        while not self._pending and not self._ended:
-            self._pending = memoryview(self._next().encode())
-        size = min(len(buffer), len(self._pending))
-        buffer[:size] = self._pending[:size]
-        self._pending = self._pending[size:]
-        return size
-
-    def _next(self) -> str:
-        try:
-            block = self._raw.read(BLOCK)
-        except (EOFError, OSError, zlib.error) as error:
-            raise UserError(f"{self._path} is a damaged gzip file ({error}).") from error
-        self._ended = not block
-        if self._decoder is None:
-            is_wide = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            self._decoder = codecs.getincrementaldecoder("utf-16" if is_wide else "utf-8-sig")()
-        try:
-            text = self._decoder.decode(block, self._ended)
-        except UnicodeDecodeError as error:
-            line = self._line + error.object[: error.start].count(b"\n")
-            kind = "UTF-16" if "16" in error.encoding else "UTF-8"
-            raise UserError(f"{self._path}, line {line}: the text is not {kind}; save the file as UTF-8.") from error
-        nul = text.find("\0")
-        if nul >= 0:
-            line = self._line + text.count("\n", 0, nul)
-            raise UserError(f"{self._path}, line {line}: there is a NUL character; this is no text file, or a damaged one.")
-        if not self._started:
-            full = len(text)
-            text = text.lstrip("\r\n")
-            self.num_skipped += full - len(text)
-            self._line += full - len(text)
-            self._started = bool(text)
-        self._line += text.count("\n")
-        self.num_quotes += text.count('"')
-        return text
 
 
 @dataclass(frozen=True)
@@ -194,7 +125,7 @@ def _lines(source: Source, strict: bool = False) -> Iterator[tuple[int, list[str
     """
     stream = source.text()
     with io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8", newline="") as text:
-        reader = csv.reader(text, delimiter=source.delimiter, strict=strict)
+        reader = csv.reader(_bounded(text, source.path, stream), delimiter=source.delimiter, strict=strict)
         line = 1
         try:
             for cells in reader:
@@ -203,7 +134,23 @@ def _lines(source: Source, strict: bool = False) -> Iterator[tuple[int, list[str
                 line = reader.line_num + 1
         except csv.Error as error:
             if strict:
-                raise csv.Error(line, str(error)) from error
+                raise csv.Error(line + stream.num_skipped, str(error), reader.line_num > line) from error
+
+
+def _bounded(text: io.TextIOWrapper, path: Path, stream: Utf8) -> Iterator[str]:
+    """The lines of a text.
+
+    Raises:
+        UserError: where one has no end.
+    """
+    for number in count(1):
+        line = text.readline(LONGEST_LINE)
+        if len(line) == LONGEST_LINE and line[-1] not in "\r\n":
+            place = f"{path}, line {number + stream.num_skipped}"
+            raise UserError(f"{place}: the line has more than {LONGEST_LINE} characters; write one row of the table a line.")
+        if not line:
+            return
+        yield line
 
 
 def open_table(path: Path) -> Source:
@@ -264,11 +211,15 @@ def _sniffed(source: Source) -> Source:
     decimal = "," if has_commas and not any(_POINT_NUMBER.fullmatch(cell) for cell in cells) else "."
     source = replace(source, delimiter=best, decimal=decimal)
     # Read again: it may be longer than the sample.
-    header = tuple(name.strip() for name in next(_lines(source))[1])
-    _check_header(f"{source.path}, line 1", header)
+    line, names = next(_lines(source), (0, []))
+    if not names:
+        raise UserError(_fault(source) or f"{source.path} cannot be read as a table: it has no line of names.")
+    header = tuple(name.strip() for name in names)
+    _check_header(f"{source.path}, line {line}", header)
+    source = replace(source, header=header)
     if is_whole and len(rows) == 1:
-        raise UserError(f"{source.path} has names of columns and no rows.")
-    return replace(source, header=header)
+        raise UserError(_fault(source) or f"{source.path} has names of columns and no rows.")
+    return source
 
 
 def _check_header(place: str, header: tuple[str, ...]) -> None:
@@ -278,9 +229,11 @@ def _check_header(place: str, header: tuple[str, ...]) -> None:
             f"{place}: column{'s' * (len(empty) > 1)} {', '.join(empty[:5])} of {len(header)} has no name; "
             "name every column (data frames: write them with index=False)."
         )
-    twice = sorted({name for name in header if header.count(name) > 1}) if len(set(header)) < len(header) else []
+    twice = sorted(name for name, times in Counter(header).items() if times > 1)
     if twice:
         raise UserError(f"{place}: more than one column is called {', '.join(map(repr, twice[:5]))}; names must differ.")
+    if len(header) > MOST_COLUMNS:
+        raise UserError(f"{place}: there are {len(header)} columns; at most {MOST_COLUMNS} can be read, so leave some out.")
     if all(_NUMBER.fullmatch(name) for name in header):
         raise UserError(f"{place}: numbers stand where the names of the columns should; add a first line with names.")
 
@@ -364,8 +317,13 @@ def _fault(source: Source) -> str | None:
                     f"the header has {len(source.header)} (the delimiter is taken to be the {DELIMITERS[source.delimiter]})."
                 )
     except csv.Error as error:
-        line, reason = error.args
-        if "unexpected end" in reason or "field larger" in reason:
+        line, reason, has_line_ends = error.args
+        if "unexpected end" in reason:
             return f"{source.path}, line {line}: a quotation mark opens a cell that never ends."
+        if "field larger" in reason:
+            what = "a quotation mark opens a cell that never ends, or has" if has_line_ends else "a cell has"
+            return (
+                f"{source.path}, line {line}: {what} more than {csv.field_size_limit()} characters; shorten it, or leave it out."
+            )
         return f"{source.path}, line {line}: {reason}."
     return None

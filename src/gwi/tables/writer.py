@@ -13,8 +13,12 @@ from typing import Any
 from gwi.tables.names import no_column
 from gwi.tables.source import Table
 
-# What makes a spreadsheet take a cell for a formula; a number may begin so.
-_FORMULA, _NUMBER = re.compile(r"[=+\-−@\t\r]"), re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
+# What makes a spreadsheet take a cell for a formula, behind blanks that it passes over, or a cell that leaves its place with
+# a tab or line end; a number may begin so.
+_FORMULA, _NUMBER = (
+    re.compile(r"[\s\ufeff\u200b]*[=+\-−@＝＋－＠﹦﹢﹣﹫]|[\t\r\n]"),
+    re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?"),
+)
 
 
 def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path) -> list[str]:
@@ -48,7 +52,7 @@ def _free_name(name: str, predictions: dict[str, Any], kept: Sequence[str]) -> s
 
 def excel_safe(cell: Any) -> Any:
     """The cell, with an apostrophe before text that a spreadsheet would take for a formula."""
-    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell.strip(" ")):
         return f"'{cell}"
     return cell
 
@@ -107,7 +111,7 @@ class Writer:
 
         part = pa.table(columns)
         if self._parquet is None:
-            self._parquet = pq.ParquetWriter(self._file, part.schema)
+            self._parquet = pq.ParquetWriter(self._file, part.schema, write_page_checksum=True)
         self._parquet.write_table(part)
 
 

@@ -1,0 +1,199 @@
+"""What a command writes is whole or not there, whatever ends it; and it says what happened in one sentence."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gwi.cli import commands as cli
+from gwi.estimators import table_model
+from odd_files import text
+
+pytestmark = pytest.mark.unchecked
+
+# The command, which says when it predicts and then takes its time.
+SLOW = """
+import sys, time
+from gwi.cli import commands
+from gwi.estimators.table_model import TableModel
+plain = TableModel.predict
+def predict(self, table, coverage):
+    if table.number[0]:
+        print("working", file=sys.stderr, flush=True)
+        time.sleep(60)
+    return plain(self, table, coverage)
+TableModel.predict = predict
+commands.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("outputs")
+    (path / "data.csv").write_text(text())
+    common = ["--mean", "linear", "-q", "--json", "--holdout", "0"]
+    assert cli.run(["fit", f"{path}/data.csv", "-t", "y", "--drop", "label", "-o", f"{path}/y.gwi", *common]) == 0
+    return path
+
+
+def started(code, *arguments, **streams):
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *code, *map(str, arguments)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.Popen(command, text=True, env=environment, **streams)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_removes_what_is_not_whole_and_says_so(folder, tmp_path, number):
+    output = tmp_path / "out.csv"
+    output.write_text("old")
+    options = ["-o", output, "-q", "--force", "--chunk-size", 5]
+    with started(["-c", SLOW], "predict", folder / "y.gwi", folder / "data.csv", *options) as process:
+        assert process.stderr.readline() == "working\n"
+        assert len(list(tmp_path.iterdir())) == 2
+        process.send_signal(number)
+        assert process.stderr.read() == "gwi: interrupted; no output was written.\n"
+        assert process.wait(30) == 128 + number
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "old")]
+
+
+def test_an_ignored_hangup_stays_ignored(monkeypatch):
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        cli.console.stop_in_order()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(folder):
+    """`gwi predict ... -o - | head -1`, and a reader that leaves before the first byte."""
+    predict = ["predict", folder / "y.gwi", folder / "data.csv", "-o", "-", "-q", "--chunk-size", 1]
+    for arguments, num_lines in ((predict, 1), (["info", folder / "y.gwi"], 0), (["--help"], 0)):
+        with started(["-m", "gwi"], *arguments) as process:
+            for _ in range(num_lines):
+                assert process.stdout.readline().startswith("y,label,prediction")
+            process.stdout.close()
+            assert process.stderr.read() == ""
+            assert process.wait(60) == 0
+
+
+def test_a_broken_connection_to_something_else_is_no_success(folder, monkeypatch, capsys):
+    def broken(*arguments):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(table_model.TableModel, "load", broken)
+    assert cli.run(["info", f"{folder}/y.gwi"]) == 1
+    assert "bug in gwi" in capsys.readouterr().err
+
+
+def test_a_full_output_stream_is_one_sentence(folder):
+    for arguments in (["predict", folder / "y.gwi", folder / "data.csv", "-o", "-", "-q"], ["info", folder / "y.gwi", "--json"]):
+        with open("/dev/full", "w") as full, started(["-m", "gwi"], *arguments, stdout=full) as process:
+            said = process.stderr.read()
+            assert said.startswith("gwi: The output stream cannot be written (No space left on device); make room")
+            assert said.count("\n") == 1
+            assert process.wait(60) == 2
+
+
+def test_an_interrupt_says_what_is_left(folder, tmp_path, capsys, monkeypatch):
+    plain = table_model.TableModel.predict
+
+    def interrupted(self, table, coverage):
+        if table.number[0]:
+            raise KeyboardInterrupt
+        return plain(self, table, coverage)
+
+    monkeypatch.setattr(table_model.TableModel, "predict", interrupted)
+    arguments = ["predict", f"{folder}/y.gwi", f"{folder}/data.csv", "-q", "--chunk-size", "5"]
+    assert cli.run([*arguments, "-o", f"{tmp_path}/out.csv"]) == 130
+    assert capsys.readouterr().err == "gwi: interrupted; no output was written.\n"
+    assert cli.run([*arguments, "-o", "-"]) == 130
+    assert capsys.readouterr().err == "gwi: interrupted; the output stops short.\n"
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    # A large table's model is written before it is scored.
+    monkeypatch.setattr(table_model, "FEW_BYTES", 0)
+    monkeypatch.setattr(table_model.TableModel, "evaluate", interrupt)
+    output = tmp_path / "m.gwi"
+    data = tmp_path / "data.csv"
+    data.write_text(text())
+    assert cli.run(["fit", str(data), "-t", "y", "-o", str(output), "--mean", "linear", "-q"]) == 130
+    assert capsys.readouterr().err == f"gwi: interrupted; {output} was written, without scores.\n"
+    assert output.exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(folder, tmp_path, capsys, monkeypatch):
+    def work(*arguments, **options):
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr("gwi.tables.source.open_table", work)
+    monkeypatch.setattr("gwi.tables.source.read_table", work)
+    monkeypatch.setattr(table_model.TableModel, "load", work)
+    monkeypatch.setattr("gwi.cli.demo.fit", work)
+    os.mkfifo(tmp_path / "pipe")
+    data, model = folder / "data.csv", folder / "y.gwi"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for command in (
+        ["fit", data, "-t", "y"],
+        ["predict", model, data],
+        ["report", model, data],
+        ["compare", data, "-t", "y"],
+        ["demo"],
+    ):
+        for output, said in (("pipe", "is no ordinary file"), (".", "is a folder"), ("none/a.png", "create it first")):
+            assert cli.run([*map(str, command), "-o", f"{tmp_path}/{output}", "--force"]) == 2
+            found = capsys.readouterr().err
+            assert said in found
+            assert found.count("\n") == 1
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+        try:
+            assert cli.run([*map(str, command), "-o", f"{tmp_path}/a.png"]) == 2
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert f"{tmp_path}/a.png cannot be written (File too large); make room" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert cli.run(["demo", "-o", f"{tmp_path}/demo.txt"]) == 2
+    assert "the name of the picture ends in" in capsys.readouterr().err
+
+
+def test_a_disk_that_fills_during_a_prediction_leaves_the_old_file(folder, tmp_path, capsys):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for name in ("out.csv", "out.parquet", "out.csv.gz"):
+        output = tmp_path / name
+        output.write_text("old")
+        data = tmp_path / "long.csv"
+        data.write_text("x,town\n" + "".join(f"{x},Ulm\n" for x in np.random.default_rng(0).normal(size=1000)))
+        # Room for the trial before the work, not for the table.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        try:
+            assert cli.run(["predict", str(folder / "y.gwi"), str(data), "-o", str(output), "--force", "-q"]) == 2
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert f"gwi: {output} cannot be written (File too large); make room" in capsys.readouterr().err
+        assert output.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_checkpoints_stay_until_the_model_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(table_model, "FEW_BYTES", 0)
+    monkeypatch.setattr("gwi.fitting.stream_data.FEW_NUMBERS", 0)
+    data, kept, output = tmp_path / "data.csv", tmp_path / "kept", tmp_path / "m.gwi"
+    data.write_text(text() + 3 * text().split("\n", 1)[1])
+    arguments = ["fit", str(data), "-t", "y", "-o", str(output), "--mean", "svgp", "--checkpoints", str(kept), "-q", "--force"]
+    with monkeypatch.context() as patch:
+        patch.setattr(table_model.TableModel, "save", lambda self, path: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert cli.run(arguments) == 130
+    assert list(kept.glob("*.checkpoint"))
+    assert cli.run(arguments) == 0
+    assert output.exists()
+    assert list(kept.iterdir()) == []
