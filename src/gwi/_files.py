@@ -16,6 +16,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; give the name of a file in it, for example {target / 'model.gwi'}.")
+    if target.exists() and not target.is_file():
+        # The new file would take its name, which ends /dev/null for everybody.
+        raise OSError(f"{target} is a pipe or a device, which a file must not replace; give another name.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"The folder {target.parent} does not exist; create it first.")
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
