@@ -14,6 +14,7 @@ import typer
 
 from gwi.cli.launch import mistake_file
 from gwi.exceptions import UserError
+from gwi.storage.header import printable
 
 ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
 DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]
@@ -25,7 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object on the outpu
 def note(sentence: str, quiet: bool) -> None:
     """Something a user should know, on the error stream."""
     if not quiet:
-        print(f"note: {sentence}", file=sys.stderr)
+        print(f"note: {printable(sentence, 10_000)}", file=sys.stderr)
 
 
 def mistaken(sentence: str) -> int:
@@ -38,7 +39,7 @@ def mistaken(sentence: str) -> int:
 
 def failed(sentence: str, code: int) -> int:
     """Say in one line what went wrong; the code to end with."""
-    print(f"gwi: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"gwi: {printable(' '.join(sentence.split()), 10_000)}", file=sys.stderr)
     return code
 
 
@@ -90,6 +91,10 @@ def check_output(path: Path, force: bool, *inputs: Path) -> None:
     """Refuse what cannot be written, or would be lost."""
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
+    if path.exists() and not path.is_file():
+        raise UserError(
+            f"{path} is a pipe or a device, which a file must not replace; give another name, or - for the output stream."
+        )
     if not path.parent.is_dir():
         raise UserError(f"The folder {path.parent} does not exist; create it first.")
     if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
@@ -128,11 +133,13 @@ def show(title: str, values: dict[str, Any]) -> None:
     grid = Grid(title=title, show_header=False, title_justify="left", min_width=len(title))
     for name, value in values.items():
         shown = f"{value:.0f}" if name == "rows" else f"{value:.4g}" if isinstance(value, float) else str(value)
-        grid.add_row(name.replace("_", " "), shown)
+        grid.add_row(printable(name.replace("_", " ")), printable(shown, 10_000))
     Console(highlight=False, markup=False).print(grid)
 
 
 def print_json(values: dict[str, Any]) -> None:
     """One JSON object on the output stream, with null for numbers that JSON does not have."""
     finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
-    print(json.dumps(finite, indent=2, ensure_ascii=False))
+    text = json.dumps(finite, indent=2, ensure_ascii=False)
+    # What a terminal would obey is written as JSON writes it.
+    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))

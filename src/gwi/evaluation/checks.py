@@ -20,7 +20,7 @@ from torch import Tensor
 from gwi._typing import Array
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.posterior import CachedPosterior
-from gwi.models.summary import Levels
+from gwi.models.levels import Levels
 
 Severity = Literal["note", "warning", "severe"]
 

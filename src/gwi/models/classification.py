@@ -18,7 +18,7 @@ from gwi.core.likelihoods.softmax import softmax_moments
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.posterior import CachedPosterior
 from gwi.core.scaling import CHUNK_SIZE, Embedding, embedded_rows
-from gwi.models.summary import Levels
+from gwi.models.levels import Levels
 
 # Decimal places of predicted probabilities: errors far below what any score can tell.
 DIGITS: Literal[5, 8] = 5

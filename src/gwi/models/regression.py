@@ -20,7 +20,7 @@ from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.posterior import CachedPosterior
 from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows
-from gwi.models.summary import Levels
+from gwi.models.levels import Levels
 
 
 @dataclass(frozen=True)
