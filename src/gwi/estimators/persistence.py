@@ -64,7 +64,7 @@ def from_content(
         chosen = {key: decode_parameter(parameters[key]) for key in known if key in parameters}
         estimator = kind(**chosen).set_params(device=device)
         estimator._check()
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(f"{name} has parameters of no estimator ({printable(error)}); save the model again.") from error
     estimator.model_, estimator.summary_ = decode_model(content, tensors, modules, device), decode_summary(summary)
     if not isinstance(estimator.model_, kind._model):

@@ -133,7 +133,7 @@ def parsed(text: str) -> Any:
     """Strict JSON: each key once, finite numbers, not too deep and not too many parts; ValueError for anything else."""
     refuse_if(text.count("[") + text.count("{") > MOST_NODES, "there are too many lists and dictionaries")
     try:
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_short)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     level, depth = [value], 0
@@ -153,6 +153,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _short(text: str) -> int:
+    refuse_if(len(text) > 20, "a whole number has more digits than any label")
+    return int(text)
 
 
 def _finite(text: str) -> float:
