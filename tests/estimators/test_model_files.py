@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -281,3 +282,13 @@ def test_labels_of_every_kind_survive(tmp_path):
         loaded = gwi.load(model.save(tmp_path / f"{i}.gwi"))
         assert loaded.classes_.dtype == model.classes_.dtype
         np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_predictions_that_overflow_are_refused_and_not_returned(regressor):
+    far = from_content(to_bytes(*content("regressor-svgp")))
+    weights = far.model_.posterior.mean.whitened_coefficients
+    with torch.no_grad():
+        weights.copy_(torch.full_like(weights, 1e308))
+    broken = replace(far.model_)
+    with pytest.raises(ValueError, match=r"not finite at \d of 2 rows, the first is row \d: "):
+        broken.law(np.zeros((2, 4)))

@@ -74,7 +74,8 @@ TENSORS: tuple[Callable[[Tensor], Tensor], ...] = (
 
 
 def _filled(t: Tensor, value: float) -> Tensor:
-    return torch.full_like(t, value) if t.is_floating_point() else torch.full_like(t, torch.iinfo(t.dtype).max)
+    # As NumPy rounds: torch refuses a number that overflows float32.
+    return torch.full_like(t, value, dtype=torch.float64).to(t.dtype) if t.is_floating_point() else torch.full_like(t, 100)
 
 
 def _drawn(t: Tensor, size: float) -> Tensor:
@@ -98,7 +99,7 @@ def opened() -> dict[str, tuple[str, dict[str, Tensor], list[tuple[str, Place]]]
     for name, data in model_files.contents().items():
         document, tensors = from_bytes(data)
         places: list[tuple[str, Place]] = [("field", place) for place in fields(document)]
-        places += [("tensor", (key,)) for key in tensors]
+        places += [("tensor", (key,)) for key in sorted(tensors)]
         found[name] = json.dumps(document), tensors, places
     return found
 
@@ -128,10 +129,18 @@ def trial(number: int) -> str:
     for i, j in edits:
         kind, place = places[i % len(places)]
         if kind == "tensor":
-            tensors[str(place[0])] = TENSORS[j % len(TENSORS)](tensors[str(place[0])])
+            tensors[str(place[0])] = changed(tensors[str(place[0])], j % len(TENSORS))
         else:
             replace(document, place, FIELDS[j % len(FIELDS)], delete=j >= len(FIELDS) and rng.random() < 0.2)
     return model_files.asked(model_files.forged(document, tensors), name)
+
+
+def changed(tensor: Tensor, number: int) -> Tensor:
+    """A tensor by one of the functions; by way of int64 where torch computes nothing with its dtype."""
+    if tensor.dtype not in (torch.uint16, torch.uint32, torch.uint64):
+        return TENSORS[number](tensor)
+    found = TENSORS[number](tensor.long())
+    return found.to(tensor.dtype) if found.dtype == torch.int64 else found
 
 
 def replace(document: Any, place: Place, value: Any, delete: bool) -> None:

@@ -144,7 +144,7 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
         console.note(f"column {name!r} is not used: it {reason}.", quiet)
     model.save(output)
     if as_json:
-        console.print_json(_description(output))
+        console.print_json(_description(output) | {"held_out_scores": model.scores})
         return
     if model.scores:
         console.show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gwi._typing import Array
 from gwi.core.features import NetworkFeatures
+from gwi.exceptions import UserError
 
 # Equal rows of tables with fewer rows than this are merged.
 MERGED_ROWS = 250
@@ -87,6 +88,21 @@ def merge_equal_rows(x: Array, y: Array, weight: Array) -> tuple[Array, Array, A
     table, place = np.unique(np.column_stack([x, y]), axis=0, return_inverse=True)
     merged = np.bincount(place.ravel(), weights=weight, minlength=len(table)).astype(np.float64)
     return table[:, : x.shape[1]].copy(), table[:, x.shape[1] :].copy(), merged
+
+
+def finite(values: Array, what: str) -> Array:
+    """Values with one column for each row, once all are numbers.
+
+    Raises:
+        UserError: when some overflowed, naming the first row.
+    """
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(values.ndim - 1))))
+    if len(bad):
+        raise UserError(
+            f"The {what} is not finite at {len(bad)} of {values.shape[-1]} rows, the first is row {bad[0]}: numbers of the rows "
+            "or of the model are so large that they overflow; look for such values, or fit the model again."
+        )
+    return values
 
 
 # Rows held at a time.

@@ -24,7 +24,7 @@ Node = dict[str, Any]
 # Points of one k(Z, Z), and entries of all such matrices, that any file may ask for; beyond, it must be as large as they are.
 FREE_POINTS, FREE_ENTRIES = 4000, 80_000_000
 # How many of each kind of part a file may have.
-MOST_PARTS = {"kernels": 100, "means": 10_000, "layers": 10_000}
+MOST_PARTS = {"kernels": 100, "means": 3000, "layers": 10_000}
 
 # Tags in a file, never names of classes: a class may be renamed, a file may not. Kernels, their arguments that are not
 # parameters, and kernels that are made of others.

@@ -199,7 +199,7 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
     scales = Scales(*(r.get(node["scales"][name], 1).cpu().numpy() for name in _SCALES))
     sizes_fit = (len(scales.x_centre), len(scales.y_centre)) == (len(scales.x_scale), len(scales.y_scale))
     refuse_if(not sizes_fit, "centres and scales have different sizes")
-    positive = all(((scale >= 1e-300) & (scale <= 1e300)).all() for scale in (scales.x_scale, scales.y_scale))
+    positive = all(((scale >= 1e-165) & (scale <= 1e150)).all() for scale in (scales.x_scale, scales.y_scale))
     refuse_if(not positive, "a scale is not positive")
     r.scales = scales
     if node["type"] == "rows":
