@@ -20,6 +20,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
+import psutil
+
 from benchmarks.tables.common import records
 from benchmarks.tables.common.records import ROOT
 
@@ -71,7 +73,10 @@ class Worker:
             self.process.stdin.flush()
         with selectors.DefaultSelector() as ready:
             ready.register(self.process.stdout, selectors.EVENT_READ)
-            line = self.process.stdout.readline() if ready.select(MOST_TIME) else None
+            # On a busy machine a process may wait long for the processor; then its own clock is what counts.
+            while not (is_ready := bool(ready.select(MOST_TIME))) and psutil.Process(self.process.pid).status() == "running":
+                continue
+            line = self.process.stdout.readline() if is_ready else None
         if line:
             return json.loads(line)
         if line == "":
