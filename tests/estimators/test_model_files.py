@@ -76,7 +76,7 @@ NUMBERS = {
     "degrees of freedom as text": ("regressor-svgp", ("model", "degrees_of_freedom"), ["inf"], "degrees of freedom"),
     "a kernel from the end": ("regressor-svgp", ("model", "kernel", "prior"), -1, "place of a kernel"),
     "labels of 60 MB a cell": ("classifier-stack", ("model", "classes", "dtype"), "<U15000000", "labels"),
-    "labels in disorder": ("classifier-stack", ("model", "classes", "values"), [2, 1, 0], "labels"),
+    "labels in disorder": ("classifier-stack", ("model", "classes", "values"), ["cedar", "birch", "ash"], "not in order"),
     "a negative scale of logits": ("classifier-stack", ("model", "logit_scale"), -1.0, "logits"),
     "a summary that speaks to the terminal": ("regressor-svgp", ("summary", "num_rows"), "\x1b]0;mine\x07", "summary"),
     "a likelihood that is none": ("regressor-svgp", ("parameters", "likelihood"), ["gaussian"], "parameters"),
