@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install browser demo test test-all check lint types format docs records reproduce clean
+.PHONY: help install browser demo test test-all check lint types format docs campaign records reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ format: install  ## format the code and mend what ruff can mend
 
 docs: install  ## build the documentation into site/
 	@$(BIN)/zensical build --clean
+
+# Kinds and options, for example: make campaign OPTIONS="forged --count 45000"
+campaign: install  ## do thousands of faults on purpose: broken and forged model files, ... (goes on where it was stopped)
+	@nice -n 19 $(BIN)/python -m benchmarks.campaign $(OPTIONS)
 
 records: install  ## measure again every number and figure that the documentation shows (some hours)
 	@for study in hostile robust_max wasserstein_convergence covariance coverage hyper_priors estimator_coverage choosing_by_test \

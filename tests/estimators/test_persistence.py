@@ -203,7 +203,7 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="no space"):
-            model.save(path)
+            model.save(path, overwrite=True)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(IsADirectoryError, match="is a folder"):

@@ -20,7 +20,7 @@ from typer.main import get_command
 import gwi.cli.console as console
 from gwi._progress import printable
 from gwi.cli.launch import MISTAKE, end_with_launcher
-from gwi.exceptions import UserError
+from gwi.exceptions import UnsavableError, UserError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
             code = end.exit_code
         sys.stdout.flush()
         return code
-    except UserError as error:
+    except (UserError, UnsavableError) as error:
         return console.mistaken(str(error))
     except (KeyboardInterrupt, typer.Abort) as error:
         return console.interrupted(error)
@@ -167,7 +167,7 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
         console.note(f"column {name!r} is not used: it {reason}.", quiet)
     model.save(output)
     if as_json:
-        console.print_json(_description(model, output))
+        console.print_json(_description(output) | {"held_out_scores": model.scores})
         return
     if model.scores:
         console.show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
@@ -341,31 +341,33 @@ def compare(
         print_comparison(comparison)
 
 
-def _description(model: Any, path: Path) -> dict[str, Any]:
-    from gwi.estimators.table_targets import TARGETS
+def _description(path: Path) -> dict[str, Any]:
+    """What the header of a model file says."""
+    from gwi.storage.description import Description
+    from gwi.storage.header import read_document, user_errors
 
-    encoder = model.encoder
+    with user_errors(path):
+        known = Description.of(read_document(path), str(path))
+    encoder = known.encoder
     description = {
         "file": str(path),
-        "task": model.task,
+        "task": known.task,
         "target": encoder.target,
-        "rows": model.estimator.summary_.num_rows,
+        "rows": known.summary.num_rows,
         "columns": {column.name: column.kind for column in encoder.columns},
         "inputs": list(encoder.features),
         "not_used": dict(encoder.dropped),
-        "held_out_scores": model.scores,
-        "summary": str(model.estimator.summary_),
-        "fit": model.estimator.summary_.to_dict(),
+        "held_out_scores": known.scores,
+        "summary": str(known.summary),
+        "fit": known.summary.to_dict(),
     }
-    return description | TARGETS[model.task].describe(model.estimator)
+    return description | ({"classes": known.labels} if known.labels else {})
 
 
 @app.command()
 def info(model: console.ModelFile, as_json: console.Json = False) -> None:
     """Say what a model file holds."""
-    from gwi.estimators.table_model import TableModel
-
-    known = _description(TableModel.load(model), model)
+    known = _description(model)
     if as_json:
         console.print_json(known)
         return
@@ -375,7 +377,7 @@ def info(model: console.ModelFile, as_json: console.Json = False) -> None:
         reasons = list(known["not_used"].items())[:20]
         shown["not used"] = "\n".join(f"{console.shortened(name, 40)}: it {reason}" for name, reason in reasons)
     shown["inputs"] = len(known["inputs"])
-    shown |= {"classes": ", ".join(known["classes"])} if "classes" in known else {}
+    shown |= {"classes": ", ".join(map(str, known["classes"]))} if "classes" in known else {}
     shown |= {f"held-out {name}": value for name, value in known["held_out_scores"].items() if name != "rows"}
     console.show(str(model), {**shown, "fit": known["summary"]})
 

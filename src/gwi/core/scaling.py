@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gwi._typing import Array
 from gwi.core.features import NetworkFeatures
-from gwi.exceptions import GWIWarning
+from gwi.exceptions import GWIWarning, UserError
 
 # Standard deviations below it lose digits, or are zero, when they are squared.
 SMALLEST_STD = 1e-150
@@ -83,6 +83,21 @@ def _centre_and_std(values: Array, weight: Array) -> tuple[Array, Array]:
 def _scale(centre: Array, std: Array) -> Array:
     # A constant column has a standard deviation of rounding errors; dividing by one leaves it constant.
     return np.where(std > 1e-13 * np.maximum(np.abs(centre), np.finfo(float).tiny), std, 1.0)
+
+
+def finite(values: Array, what: str) -> Array:
+    """Values with one column for each row, once all are numbers.
+
+    Raises:
+        UserError: when some overflowed, naming the first row.
+    """
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(values.ndim - 1))))
+    if len(bad):
+        raise UserError(
+            f"The {what} is not finite at {len(bad)} of {values.shape[-1]} rows, the first is row {bad[0]}: numbers of the rows "
+            "or of the model are so large that they overflow; look for such values, or fit the model again."
+        )
+    return values
 
 
 # Rows held at a time.

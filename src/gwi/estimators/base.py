@@ -364,7 +364,7 @@ class GWIEstimator(BaseEstimator):
         self._keep(self._fit, start)
         return self
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.
 
         The file holds numbers and names only: no targets, and of the rows only inducing and basis points (`summary_` says when
@@ -372,12 +372,16 @@ class GWIEstimator(BaseEstimator):
 
         Args:
             path: of the file.
+            overwrite: whether a file that is there already is replaced.
 
         Returns:
             The path.
 
         Raises:
+            FileExistsError: when there is such a file and `overwrite` is False.
             UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
         """
         check_is_fitted(self, "model_")
+        if not overwrite and os.path.lexists(path) and not os.path.isdir(path):
+            raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
         return write_atomically(path, to_bytes(*encode_estimator(self)))

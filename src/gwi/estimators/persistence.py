@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,9 @@ from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import ModelFileError
 from gwi.parts import decode_parameter
 from gwi.storage.container import from_bytes
-from gwi.storage.models import decode_model, decode_summary
+from gwi.storage.description import decode_summary
+from gwi.storage.header import open_file, printable
+from gwi.storage.models import decode_model
 
 
 def load(
@@ -36,7 +37,9 @@ def load(
     Raises:
         ModelFileError: when the file is no model file, is damaged or altered, or is of a later version.
     """
-    return from_content(Path(path).read_bytes(), str(path), module=module, device=device)
+    with open_file(path) as file:
+        data = file.read()
+    return from_content(data, str(path), module=module, device=device)
 
 
 def from_content(
@@ -47,6 +50,7 @@ def from_content(
     device: torch.device | str = "cpu",
 ) -> GWIRegressor | GWIClassifier:
     """As `load`, from the content of a file."""
+    name = printable(name)
     document, tensors = from_bytes(data, name)
     modules = [module] if isinstance(module, nn.Module) else list(module)
     kinds: dict[str, type[GWIRegressor] | type[GWIClassifier]] = {"regressor": GWIRegressor, "classifier": GWIClassifier}
@@ -58,9 +62,10 @@ def from_content(
     known = kind().get_params(deep=False)
     try:
         chosen = {key: decode_parameter(parameters[key]) for key in known if key in parameters}
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(f"{name} has parameters that no estimator has ({error}); save the model again.") from error
-    estimator = kind(**chosen).set_params(device=device)
+        estimator = kind(**chosen).set_params(device=device)
+        estimator._check()
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ModelFileError(f"{name} has parameters of no estimator ({printable(error)}); save the model again.") from error
     estimator.model_, estimator.summary_ = decode_model(content, tensors, modules, device), decode_summary(summary)
     if not isinstance(estimator.model_, kind._model):
         raise ModelFileError(f"{name} holds a model of another task than its estimator; save the model again.")

@@ -20,8 +20,10 @@ from gwi.estimators.persistence import from_content
 from gwi.estimators.regressor import GWIRegressor
 from gwi.estimators.table_targets import TARGETS, TaskName
 from gwi.evaluation.judged import Judged
-from gwi.exceptions import ModelFileError, UserError
+from gwi.exceptions import UserError
 from gwi.storage.container import from_bytes, to_bytes
+from gwi.storage.description import table_part
+from gwi.storage.header import open_file, user_errors
 from gwi.storage.models import encode_estimator
 from gwi.tables.encoder import Encoder
 from gwi.tables.names import no_column
@@ -167,21 +169,11 @@ class TableModel:
         Raises:
             UserError: when the file is something else, or damaged.
         """
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-        try:
-            part = from_bytes(data, str(path))[0].get("table")
-            if part is None:
-                raise UserError(f"{path} was saved from Python and does not say how a table becomes its rows; use `gwi fit`.")
-            encoder = Encoder.from_json(part["columns"])
-            scores = {str(name): float(value) for name, value in part["scores"].items()}
+        with user_errors(path):
+            with open_file(path) as file:
+                data = file.read()
+            encoder, scores = table_part(from_bytes(data, str(path))[0], str(path))
             estimator = from_content(data, str(path))
-        except (ModelFileError, UserError) as error:
-            raise UserError(str(error)) from error
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
-            raise UserError(f"{path}: {error}") from error
         if estimator.n_features_in_ != len(encoder.features):
             raise UserError(f"{path}: the model has {estimator.n_features_in_} inputs, its columns give {len(encoder.features)}.")
         return TableModel(estimator, encoder, scores)

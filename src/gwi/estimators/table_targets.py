@@ -70,10 +70,6 @@ class TargetColumn:
         """Whether the estimator can predict each target."""
         return np.ones(len(y), dtype=np.bool_)
 
-    def describe(self, estimator: Any) -> dict[str, Any]:
-        """What to say of the targets of a fitted estimator."""
-        return {}
-
 
 class LabelColumn(TargetColumn):
     """Labels as text; where all are numbers, 1, 1.0 and 01 are one."""
@@ -113,10 +109,6 @@ class LabelColumn(TargetColumn):
     def is_known(self, y: NDArray[Any], estimator: Any) -> NDArray[np.bool_]:
         """Whether each label is a class of the fit."""
         return np.isin(y, estimator.classes_)
-
-    def describe(self, estimator: Any) -> dict[str, Any]:
-        """The classes."""
-        return {"classes": estimator.classes_.tolist()}
 
     def means(self) -> dict[str, Any]:
         """By their names on the command line."""

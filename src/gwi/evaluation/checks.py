@@ -21,7 +21,7 @@ from gwi._typing import Array
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.posterior import CachedPosterior
 from gwi.exceptions import GWIWarning
-from gwi.models.summary import Levels
+from gwi.models.levels import Levels
 
 Severity = Literal["note", "warning", "severe"]
 

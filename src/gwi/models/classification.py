@@ -17,8 +17,8 @@ from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import softmax_moments
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.posterior import CachedPosterior
-from gwi.core.scaling import CHUNK_SIZE, Embedding, embedded_rows
-from gwi.models.summary import Levels
+from gwi.core.scaling import CHUNK_SIZE, Embedding, embedded_rows, finite
+from gwi.models.levels import Levels
 
 # Decimal places of predicted probabilities: errors far below what any score can tell.
 DIGITS: Literal[5, 8] = 5
@@ -130,7 +130,7 @@ class ClassificationModel:
         """Q(Y* = j) at each row, and the expected entropy of the label if the logits were known."""
         parts = [self._probabilities(*self.logits(rows)) for rows in self.rows(X)]
         found, entropy = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
-        return found.T.copy(), entropy
+        return finite(found, "probability").T.copy(), finite(entropy, "entropy")
 
     @torch.no_grad()
     def levels(self, x: Float[Tensor, "n E"]) -> Levels:
@@ -153,12 +153,13 @@ class ClassificationModel:
     @torch.no_grad()
     def prior_share(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
         """r/k, averaged over classes: 0 where all is known, 1 where the prior is all there is."""
-        return torch.cat([self._share_and_energy(rows)[0] for rows in self.rows(X)]).cpu().numpy()
+        return finite(torch.cat([self._share_and_energy(rows)[0] for rows in self.rows(X)]).cpu().numpy(), "outlier score")
 
     @torch.no_grad()
     def outlier_score(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, " N"]:
         """r/k and the energy of the logits in one number, about zero at rows like those of the fit."""
-        return torch.cat([self.usual.combined(*self._share_and_energy(rows)) for rows in self.rows(X)]).cpu().numpy()
+        parts = [self.usual.combined(*self._share_and_energy(rows)) for rows in self.rows(X)]
+        return finite(torch.cat(parts).cpu().numpy(), "outlier score")
 
     def _share_and_energy(self, rows: Float[Tensor, "N E"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         mean, variance, _ = self.cached.parts(rows)

@@ -19,8 +19,8 @@ from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.posterior import CachedPosterior
-from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows
-from gwi.models.summary import Levels
+from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows, finite
+from gwi.models.levels import Levels
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class RegressionModel:
             mean, variance, disagreement = self.cached.parts(x)
             part = torch.stack([mean, variance, disagreement, self.noise_variance(x, mean)])
             found[..., i * chunk_size : (i + 1) * chunk_size] = part.cpu().numpy()
+        finite(found, "prediction")
         return found[0], found[1], found[2], found[3]
 
     def marginals(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array]:
@@ -103,7 +104,7 @@ class RegressionModel:
     def mean(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> Array:
         """m_Q at each row in the targets' own units, one row an output."""
         parts = [self.cached.mean_at(x).cpu().numpy() for x in self.rows(X, chunk_size)]
-        return np.concatenate(parts, axis=1) * self.scales.y_scale[:, None] + self.scales.y_centre[:, None]
+        return finite(np.concatenate(parts, axis=1) * self.scales.y_scale[:, None] + self.scales.y_centre[:, None], "prediction")
 
     def law(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array]:
         """Mean and standard deviation of y, tempered, in its own units, one row an output."""
@@ -113,7 +114,8 @@ class RegressionModel:
         """The law at rows whose `parts` are known."""
         mean, variance, disagreement, noise = parts
         std = np.sqrt((variance + disagreement + noise) * self.tempering_factor[:, None])
-        return mean * self.scales.y_scale[:, None] + self.scales.y_centre[:, None], std * self.scales.y_scale[:, None]
+        mean = mean * self.scales.y_scale[:, None] + self.scales.y_centre[:, None]
+        return finite(mean, "prediction"), finite(std * self.scales.y_scale[:, None], "standard deviation")
 
     def quantiles(self, X: NDArray[Any], levels: Float[Array, " Q"]) -> Float[Array, "J N Q"]:
         """Quantiles of y in its own units."""
@@ -171,7 +173,7 @@ class RegressionModel:
 
         Without γ d²: means disagree among known rows too, and tell them from others less well than r does (decision 7).
         """
-        return np.clip(parts[1].mean(0) / self.prior_variance(X), 0.0, 1.0)
+        return finite(np.clip(parts[1].mean(0) / self.prior_variance(X), 0.0, 1.0), "outlier score")
 
     def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
         """Mean and covariance of f, untempered, in the user's own units, for each batch of rows; differentiable in x."""

@@ -1,4 +1,4 @@
-"""What a fit has chosen, and why, for a reader."""
+"""What a fit has chosen, and why, for a reader; without torch, which `gwi info` does not need."""
 
 from __future__ import annotations
 
@@ -7,28 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from jaxtyping import Float
-from torch import Tensor
-
-from gwi._typing import Array
-
-
-@dataclass(frozen=True)
-class Levels:
-    """What checks of a fit look at, each averaged over rows.
-
-    Attributes:
-        variance: of f.
-        noise: σ² of each output, or what takes its place.
-        least_noise: the least that it can be.
-        tempering: α of each output, where a factor far from one says that something is wrong.
-    """
-
-    variance: Float[Tensor, " J"]
-    noise: Float[Tensor, " J"]
-    least_noise: Float[Tensor, " J"]
-    tempering: Float[Array, " T"]
 
 
 @dataclass(frozen=True)

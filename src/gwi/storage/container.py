@@ -17,18 +17,27 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from gwi.exceptions import ModelFileError
+from gwi.exceptions import ModelFileError, UnsavableError
+from gwi.storage.header import FORMAT, MOST_BYTES, VERSION, document_of, metadata_of, printable
 
-FORMAT = "gwi"
-VERSION = 1
 _BLANK = "0" * 64
 
 
 def to_bytes(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
-    """A model file's content."""
+    """A model file's content.
+
+    Raises:
+        UnsavableError: when names and labels are more than a header can hold.
+    """
     text = json.dumps(document, allow_nan=False, ensure_ascii=True, sort_keys=True)
     metadata = {"format": FORMAT, "version": str(VERSION), "document": text, "sha256": _BLANK}
-    data = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
+    try:
+        data = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
+    except SafetensorError as error:
+        raise UnsavableError(
+            f"The names and labels of this model take {len(text) / 1e6:.0f} MB, and a file holds up to {MOST_BYTES / 1e6:.0f} "
+            f"({error}): leave out text columns with very many values."
+        ) from error
     return _with_digest(data, _BLANK, hashlib.sha256(data).hexdigest())
 
 
@@ -38,36 +47,22 @@ def from_bytes(data: bytes, name: str = "The file") -> tuple[dict[str, Any], dic
     Raises:
         ModelFileError: when it is no model file, of a later version, truncated or altered.
     """
-    metadata = _metadata(data)
-    if metadata.get("format") != FORMAT:
-        raise ModelFileError(f"{name} is not a gwi model file, or its beginning is damaged; save the model again.")
-    version = metadata.get("version", "")
-    if not version.isdecimal() or int(version) > VERSION:
-        raise ModelFileError(
-            f"{name} has the file format {version[:20]}; this version of gwi reads up to {VERSION}: upgrade gwi to open it."
-        )
+    name = printable(name)
+    metadata = metadata_of(data, name)
     digest = metadata.get("sha256", "")
     if not digest.isascii() or hashlib.sha256(_with_digest(data, digest, _BLANK)).hexdigest() != digest:
         raise ModelFileError(f"{name} was altered or cut off after it was saved (its checksum does not match); save it again.")
+    document = document_of(metadata, name)
     try:
-        document = json.loads(metadata["document"])
         tensors = load_tensors(data)
-    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError, RuntimeError) as error:
+        # An axis beside an empty one costs no bytes, but what is made from it would.
+        sized = all(max(value.shape, default=0) <= len(data) for value in tensors.values())
+        finite = all(bool(torch.isfinite(value).all()) for value in tensors.values())
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ModelFileError(f"{name} has the right checksum but no readable content ({type(error).__name__}).") from error
-    if not isinstance(document, dict) or not all(torch.isfinite(value).all() for value in tensors.values()):
+    if not finite or not sized:
         raise ModelFileError(f"{name} has the right checksum but holds values that no model has, such as NaN.")
     return document, tensors
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """The string-to-string part of a safetensors header; empty when there is none."""
-    try:
-        size = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + size])["__metadata__"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    is_text = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    return metadata if is_text else {}
 
 
 def _with_digest(data: bytes, old: str, new: str) -> bytes:

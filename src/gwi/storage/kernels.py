@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +18,13 @@ from torch import Tensor, nn
 
 from gwi.core.scaling import Scales
 from gwi.exceptions import UnsavableError
+from gwi.storage.header import number, printable, refuse_if, whole
 
 Node = dict[str, Any]
+# Points of one k(Z, Z), and entries of all such matrices, that any file may ask for; beyond, it must be as large as they are.
+FREE_POINTS, FREE_ENTRIES = 4000, 80_000_000
+# How many of each kind of part a file may have.
+MOST_PARTS = {"kernels": 100, "means": 3000, "layers": 10_000}
 
 # Tags in a file, never names of classes: a class may be renamed, a file may not. Kernels, their arguments that are not
 # parameters, and kernels that are made of others.
@@ -53,12 +59,6 @@ def tag_of(value: Any, tags: Mapping[str, type]) -> str | None:
     return next((tag for tag, kind in tags.items() if type(value) is kind), None)
 
 
-def refuse_if(wrong: Any, reason: str) -> None:
-    """Raise a ValueError with the reason when something that a file says is wrong."""
-    if wrong:
-        raise ValueError(reason)
-
-
 class Writer:
     """Collects tensors under readable names, equal ones once."""
 
@@ -86,7 +86,7 @@ class Writer:
 
 @dataclass
 class Reader:
-    """Hands out tensors of the kind that is wanted."""
+    """Hands out tensors of the kind that is wanted, and keeps an account of what they cost."""
 
     tensors: dict[str, Tensor]
     modules: list[nn.Module]
@@ -94,12 +94,38 @@ class Reader:
     kernels: list[Kernel] = field(default_factory=list)
     scales: Scales = field(init=False)
 
-    def get(self, name: Any, num_axes: int, dtype: torch.dtype | None = torch.float64) -> Tensor:
-        """The tensor of that name; ValueError when it is of another kind."""
+    def __post_init__(self) -> None:
+        size = sum(tensor.nbytes for tensor in self.tensors.values())
+        # A tensor may be named often, and some of what is made from it are copies.
+        self._bytes_left = 20 * size + 10**8
+        self._entries, self._entries_left = size // 8, max(FREE_ENTRIES, size)
+        self._parts: Counter[str] = Counter()
+
+    def get(self, name: Any, num_axes: int | None, dtype: torch.dtype | None = torch.float64) -> Tensor:
+        """The tensor of that name; ValueError when it is of another kind, or all were handed out too often."""
+        refuse_if(not isinstance(name, str) or name not in self.tensors, f"there is no tensor {printable(name, 40)!r}")
         tensor = self.tensors[name]
-        wrong = tensor.ndim != num_axes or (dtype is not None and tensor.dtype != dtype)
-        refuse_if(wrong, f"{name} has {tensor.ndim} axes and dtype {tensor.dtype}")
+        wrong = num_axes not in (None, tensor.ndim) or (dtype is not None and tensor.dtype != dtype)
+        refuse_if(wrong, f"{printable(name, 40)} has {tensor.ndim} axes and dtype {tensor.dtype}")
+        self._bytes_left -= tensor.nbytes
+        refuse_if(self._bytes_left < 0, "its tensors are used far more often than there are")
         return tensor.to(self.device)
+
+    def count(self, kind: str) -> None:
+        """One more part of a kind; ValueError when there are too many."""
+        self._parts[kind] += 1
+        refuse_if(self._parts[kind] > MOST_PARTS[kind], f"there are more than {MOST_PARTS[kind]} {kind}")
+
+    def kernel(self, place: Any, num_points: int) -> Kernel:
+        """The kernel at that place, for so many points; ValueError when there is none or k(Z, Z) is too large for the file."""
+        refuse_if(not self.kernels or num_points == 0, "there is no kernel, or there are no points")
+        kernel = self.kernels[whole(place, "the place of a kernel", len(self.kernels) - 1)]
+        # Each kernel of a sum or a product has a matrix of its own; one in a scaling has not.
+        matrices = sum(type(part) in _KERNELS.values() for part in kernel.modules())
+        self._entries_left -= num_points**2 * matrices
+        too_large = self._entries_left < 0 or (num_points > FREE_POINTS and num_points**2 > self._entries)
+        refuse_if(too_large, f"k(Z, Z) of {num_points} points would be far larger than the file")
+        return kernel
 
 
 def encode_kernel(kernel: Kernel, w: Writer, name: str) -> Node:
@@ -131,11 +157,14 @@ def encode_kernel(kernel: Kernel, w: Writer, name: str) -> Node:
 def decode_kernel(node: Node, r: Reader, num_features: int, depth: int = 0) -> Kernel:
     """The kernel that was encoded; ValueError when it describes none."""
     tag, active = node["type"], node["active_dims"]
+    r.count("kernels")
     refuse_if(depth > 20, "kernels are nested too deeply")
     if tag in _COMPOSED:
         parts = [decode_kernel(part, r, num_features, depth + 1) for part in node["kernels"]]
         return _COMPOSED[tag](*parts).double()
-    columns = active is None or (active and all(type(i) is int and 0 <= i < num_features for i in active))
+    columns = active is None or (
+        active and len(set(active)) == len(active) and all(type(i) is int and 0 <= i < num_features for i in active)
+    )
     refuse_if(not columns, "active dimensions are not columns")
     common: dict[str, Any] = {"active_dims": None if active is None else tuple(active)}
     if tag == "scale":
@@ -184,6 +213,7 @@ def _decode_constraint(node: Node) -> Any:
     kind, bounds = _CONSTRAINTS[node["type"]]
     constraint = kind(*bounds, transform=transform, inv_transform=inverse)
     for side, infinite in (("lower", -torch.inf), ("upper", torch.inf)):
-        bound = infinite if node[side] is None else float(node[side])
+        bound = infinite if node[side] is None else number(node[side], "a bound of a constraint")
         setattr(constraint, f"{side}_bound", torch.tensor(bound, dtype=torch.float64))
+    refuse_if(constraint.lower_bound >= constraint.upper_bound, "the bounds of a constraint are the wrong way round")
     return constraint

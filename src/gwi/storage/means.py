@@ -15,7 +15,8 @@ from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.predictors.linear import TAGS, Predictor, plain_predictor
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier
-from gwi.storage.kernels import Node, Reader, Writer, refuse_if, tag_of
+from gwi.storage.header import number, printable, refuse_if
+from gwi.storage.kernels import FREE_POINTS, Node, Reader, Writer, tag_of
 
 # Tags in a file, never names of classes.
 _COMPOSED: dict[str, type[nn.Module]] = {"sum": means.SumMean, "weighted": means.ConvexMean, "per-target": means.JoinedMean}
@@ -47,6 +48,11 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
     if isinstance(mean, means.FirstColumns):
         return {"type": "first-columns"}
     if isinstance(mean, means.KernelMean) and mean.prior_mean is None:
+        if len(mean.inducing_points) > FREE_POINTS:
+            raise UnsavableError(
+                f"A kernel mean on {len(mean.inducing_points)} points cannot be stored; on up to {FREE_POINTS} it can: use "
+                'mean="svgp", or fewer rows.'
+            )
         tensors = {key: w.put(f"{name}.{key}", getattr(mean, key)) for key in ("inducing_points", "whitened_coefficients")}
         return {"type": "kernel", "kernel": w.kernel(mean.prior_kernel), "jitter": float(mean.jitter)} | tensors
     if isinstance(mean, means.ModuleMean) and mean.prior_mean is None:
@@ -58,6 +64,7 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
 
 def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
     """The mean that was encoded; ValueError when it describes none."""
+    r.count("means")
     refuse_if(depth > 20, "means are nested too deeply")
     kind, num_outputs = str(node["type"]), len(r.scales.y_scale)
     if kind in _COMPOSED:
@@ -75,7 +82,7 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
         z, v = r.get(node["inducing_points"], 2), r.get(node["whitened_coefficients"], 2)
         fits = z.shape[1] == len(r.scales.x_scale) and v.shape == (num_outputs, len(z))
         refuse_if(not fits, "a kernel mean has coefficients for other points")
-        return means.KernelMean(r.kernels[node["kernel"]], z, v, jitter=float(node["jitter"]))
+        return means.KernelMean(r.kernel(node["kernel"], len(z)), z, v, jitter=number(node["jitter"], "the jitter", 0.0, 1.0))
     if kind == "network":
         return means.ModuleMean(decode_module(node["module"], r))
     refuse_if(kind != "predictor", "a mean is of an unknown type")
@@ -89,7 +96,7 @@ def decode_shape(sizes: Any, scales: Scales | None = None) -> tuple[int, ...]:
     fits = scales is None or (is_shape and math.prod(sizes) == len(scales.x_scale))
     refuse_if(not fits, "the shape of a row does not fit its columns")
     refuse_if(not is_shape, "the shape of a row is none")
-    refuse_if(math.prod(sizes) > 10**8, "a row has too many numbers")
+    refuse_if(math.prod(sizes) > 10**7, "a row has too many numbers")
     return tuple(sizes)
 
 
@@ -131,6 +138,8 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
         ModelFileError: when it is one of the user's own and no instance that fits was passed.
     """
     kind = node["type"]
+    for _ in node.get("layers", ()):
+        r.count("layers")
     if kind == "ensemble":
         layers = [(r.get(weight, 3, None), r.get(bias, 3, None)) for weight, bias in node["layers"]]
         network = EnsembleMLP(1, 1, num_members=1, hidden=(), generator=torch.Generator())
@@ -140,13 +149,14 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
     if kind == "layers":
         return nn.Sequential(*(_decode_layer(layer, r) for layer in node["layers"]))
     refuse_if(kind != "state", "a network is of an unknown type")
+    name = printable(node["name"], 40)
     if not r.modules:
         raise ModelFileError(
-            f"The mean holds a network of your own ({node['name']}), of which a file stores the numbers only: "
+            f"The mean holds a network of your own ({name}), of which a file stores the numbers only: "
             "pass an instance of it, gwi.load(path, module=...)."
         )
     module = copy.deepcopy(r.modules.pop(0))
-    state = {key: r.tensors[ref] for key, ref in node["state"].items()}
+    state = {key: r.get(ref, None, None) for key, ref in node["state"].items()}
     precisions = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
     if len(precisions) == 1:
         # Numbers would else be rounded to the precision of the module that was passed.
@@ -154,9 +164,8 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
     try:
         module.load_state_dict(state, strict=True)
     except RuntimeError as error:
-        raise ModelFileError(
-            f"The module passed does not fit the {node['name']} in the file: {' '.join(str(error).split())}"
-        ) from error
+        reason = printable(" ".join(str(error).split()), 1000)
+        raise ModelFileError(f"The module passed does not fit the {name} in the file: {reason}") from error
     return module.to(r.device)
 
 
@@ -178,7 +187,7 @@ def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
 
 
 def _decode_predictor(node: Node, r: Reader) -> Any:
-    arrays = {key: r.tensors[ref].numpy() for key, ref in node["arrays"].items()}
+    arrays = {key: r.get(ref, None, None).cpu().numpy() for key, ref in node["arrays"].items()}
     predictor = _PREDICTORS[node["type"]].from_arrays(arrays)
     refuse_if(predictor.num_features != len(r.scales.x_scale), "a predictor has other columns than the rows")
     return predictor

@@ -24,9 +24,10 @@ from gwi.core.scaling import Embedding, OutputsAndFeatures, Scales, Standardised
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.models.classification import ClassificationModel, UsualScores
 from gwi.models.regression import RegressionModel
-from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import encode_parameter
-from gwi.storage.kernels import Node, Reader, Writer, decode_kernel, encode_kernel, refuse_if, tag_of
+from gwi.storage.description import decode_labels, encode_labels, encode_summary
+from gwi.storage.header import number, printable, refuse_if, whole
+from gwi.storage.kernels import FREE_ENTRIES, FREE_POINTS, Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
 from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
 
 Model = RegressionModel | ClassificationModel
@@ -37,11 +38,6 @@ _SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
 _SPAN = ("lowest", "highest")
 # Of a noise model, with their numbers of axes.
 _NOISE = {"log_level": 0, "slopes": 1, "centre": 1, "scale": 1}
-# Kinds of labels that JSON can hold.
-_LABELS = ("int", "float", "bool", "str")
-# Of a summary: lists that become tuples, and those that may hold infinity, which JSON has not.
-_LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom", "target_std")
-_INFINITE = ("noise", "degrees_of_freedom")
 
 
 def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
@@ -77,7 +73,7 @@ def _encode_numbers(model: RegressionModel, w: Writer) -> Node:
 
 def _encode_classes(model: ClassificationModel, w: Writer) -> Node:
     return {
-        "classes": _encode_labels(model.classes),
+        "classes": encode_labels(model.classes),
         "logit_scale": model.logit_scale,
         "disagreement_weight": model.disagreement_weight,
         "epsilon": model.epsilon,
@@ -115,7 +111,7 @@ def decode_model(
     except ModelFileError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ModelFileError(f"The model's parts do not fit together ({error}); save the model again.") from error
+        raise ModelFileError(f"The model's parts do not fit together ({printable(error)}); save the model again.") from error
     return model
 
 
@@ -127,36 +123,52 @@ def _one_row(embedding: Embedding) -> NDArray[Any]:
 
 def _decode_numbers(document: Node, r: Reader, **common: Any) -> RegressionModel:
     noises = [{name: r.get(node[name], num_axes) for name, num_axes in _NOISE.items()} for node in document["noises"]]
-    model = RegressionModel(
+    degrees = [math.inf if d is None else number(d, "degrees of freedom", 2.0) for d in document["degrees_of_freedom"]]
+    scores = r.get(document["scores"], 2)
+    weight = r.get(document["disagreement_weight"], 1).cpu().numpy()
+    num_outputs = len(r.scales.y_scale)
+    per_target = (noises, common["tempering_factor"], degrees, weight, scores)
+    refuse_if(
+        num_outputs == 0 or {len(part) for part in per_target} != {num_outputs}, "the parts have different numbers of targets"
+    )
+    refuse_if((weight < 0).any() or min(degrees) <= 2, "a weight or degrees of freedom are too small")
+    refuse_if((common["tempering_factor"] <= 0).any(), "a tempering factor is not positive")
+    refuse_if((scores < 0).any() or (scores.diff(dim=1) < 0).any(), "held-out scores are not in ascending order from zero")
+    for noise in noises:
+        _check_noise(noise, len(noises[0]["slopes"]), r)
+    return RegressionModel(
         **common,
         noises=tuple(LogLinearNoise(**parts) for parts in noises),
-        degrees_of_freedom=np.array([math.inf if d is None else float(d) for d in document["degrees_of_freedom"]]),
-        disagreement_weight=r.get(document["disagreement_weight"], 1).cpu().numpy(),
-        scores=r.get(document["scores"], 2),
+        degrees_of_freedom=np.array(degrees),
+        disagreement_weight=weight,
+        scores=scores,
     )
-    num_outputs = len(r.scales.y_scale)
-    per_target = (noises, model.tempering_factor, model.degrees_of_freedom, model.disagreement_weight, model.scores)
-    valid = (model.degrees_of_freedom > 2).all() and (model.disagreement_weight >= 0).all()
-    fits = num_outputs > 0 and {len(part) for part in per_target} == {num_outputs}
-    refuse_if(not fits or not valid, "the parts have different numbers of targets")
-    return model
+
+
+def _check_noise(parts: dict[str, Tensor], num_slopes: int, r: Reader) -> None:
+    """Refuse a noise of other features than the first, without a scale, or whose exponential is no number."""
+    # Some columns, their squares, the outputs and theirs.
+    columns, odd = divmod(num_slopes - 2 * len(r.scales.y_scale), 2)
+    fits = not odd and 0 <= columns <= len(r.scales.x_scale) and {len(v) for v in parts.values() if v.ndim} == {num_slopes}
+    refuse_if(not fits, "the noise depends on other columns than there are")
+    refuse_if(not (parts["scale"] > 0).all(), "a scale of the noise is not positive")
+    refuse_if(not -1e3 <= float(parts["log_level"]) <= 300, "the level of the noise is out of range")
 
 
 def _decode_classes(document: Node, r: Reader, **common: Any) -> ClassificationModel:
     epsilon = document["epsilon"]
     model = ClassificationModel(
         **common,
-        classes=_decode_labels(document["classes"]),
-        logit_scale=float(document["logit_scale"]),
-        disagreement_weight=float(document["disagreement_weight"]),
-        epsilon=None if epsilon is None else float(epsilon),
+        classes=decode_labels(document["classes"]),
+        logit_scale=number(document["logit_scale"], "the scale of the logits", 0.0),
+        disagreement_weight=number(document["disagreement_weight"], "the weight of disagreement", 0.0),
+        epsilon=None if epsilon is None else number(epsilon, "epsilon", 1e-12, 1 - 1e-12),
         usual=_decode_usual(document["usual"]),
     )
     num_classes = len(model.classes)
-    numbers = (model.logit_scale, model.disagreement_weight, *model.tempering_factor)
-    valid = all(math.isfinite(number) and number >= 0 for number in numbers) and (epsilon is None or 0 < epsilon < 1)
     refuse_if(len(r.scales.y_scale) != num_classes, "there are other classes than outputs")
-    refuse_if(not valid or len(model.tempering_factor) != num_classes, "a scale is out of range")
+    valid = len(model.tempering_factor) == num_classes and (model.tempering_factor >= 0).all()
+    refuse_if(not valid, "a tempering factor is negative, or not of a class")
     return model
 
 
@@ -191,6 +203,8 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
     scales = Scales(*(r.get(node["scales"][name], 1).cpu().numpy() for name in _SCALES))
     sizes_fit = (len(scales.x_centre), len(scales.y_centre)) == (len(scales.x_scale), len(scales.y_scale))
     refuse_if(not sizes_fit, "centres and scales have different sizes")
+    positive = all(((scale >= 1e-165) & (scale <= 1e150)).all() for scale in (scales.x_scale, scales.y_scale))
+    refuse_if(not positive, "a scale is not positive")
     r.scales = scales
     if node["type"] == "rows":
         span = None
@@ -208,7 +222,7 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
         watched,
         centre=bool(node["centre"]),
         sphere=bool(node["sphere"]),
-        projection=None if projection is None else int(projection),
+        projection=None if projection is None else whole(projection, "the projection", len(scales.x_scale)),
     ).to(r.device)
     features.automatic = bool(node["automatic"])
     features.offset = r.get(node["offset"], 1)
@@ -224,10 +238,13 @@ def _encode_posterior_kernel(kernel: SparsePosteriorKernel, w: Writer) -> Node:
     """r: its prior kernel, Z and S; a diagonal S as its diagonal."""
     factor = kernel.whitened_factor.detach()
     diagonal = factor.diagonal(dim1=-2, dim2=-1)
+    # Of many points in full, for a file must not be small beside its k(Z, Z).
+    is_small = len(kernel.inducing_points) <= FREE_POINTS and factor.numel() <= FREE_ENTRIES
+    is_diagonal = is_small and torch.equal(torch.diag_embed(diagonal), factor)
     return {
         "prior": w.kernel(kernel.prior_kernel),
         "inducing_points": w.put("inducing_points", kernel.inducing_points),
-        "whitened_factor": w.put("whitened_factor", diagonal if torch.equal(torch.diag_embed(diagonal), factor) else factor),
+        "whitened_factor": w.put("whitened_factor", diagonal if is_diagonal else factor),
         "jitter": float(kernel.jitter),
     }
 
@@ -237,63 +254,22 @@ def _decode_posterior_kernel(document: Node, r: Reader) -> SparsePosteriorKernel
     num_features, num_outputs = len(r.scales.x_scale), len(r.scales.y_scale)
     r.kernels = [decode_kernel(node, r, num_features).to(r.device) for node in document["kernels"]]
     node = document["kernel"]
-    z, factor = r.get(node["inducing_points"], 2), r.tensors[node["whitened_factor"]].to(r.device)
+    z, factor = r.get(node["inducing_points"], 2), r.get(node["whitened_factor"], None)
+    shapes = ((num_outputs, len(z)), (num_outputs, len(z), len(z)))
+    refuse_if(z.shape[1] != num_features or factor.shape not in shapes, "inducing points, covariance and scales differ in size")
+    prior, jitter = r.kernel(node["prior"], len(z)), number(node["jitter"], "the jitter", 0.0, 1.0)
+    refuse_if(factor.ndim == 2 and len(z) * factor.numel() > FREE_ENTRIES, "S would be far larger than the file")
     factor = torch.diag_embed(factor) if factor.ndim == 2 else factor
-    fits = z.shape[1] == num_features and factor.shape == (num_outputs, len(z), len(z)) and factor.dtype == torch.float64
-    refuse_if(not fits, "inducing points, covariance and scales have different sizes")
-    kernel = SparsePosteriorKernel(r.kernels[node["prior"]], z, torch.zeros_like(factor), jitter=float(node["jitter"]))
+    kernel = SparsePosteriorKernel(prior, z, torch.zeros_like(factor), jitter=jitter)
     kernel.whitened_factor = nn.Parameter(factor, requires_grad=False)
     return kernel
 
 
 def _decode_usual(node: Node) -> UsualScores:
-    pairs: dict[str, Any] = {name: tuple(map(float, node[name])) for name in ("share", "energy")}
-    valid = all(len(pair) == 2 and np.isfinite(pair).all() and pair[1] >= 0 for pair in pairs.values())
+    pairs: dict[str, Any] = {name: tuple(number(v, name) for v in node[name]) for name in ("share", "energy")}
+    valid = all(len(pair) == 2 and pair[1] >= 0 for pair in pairs.values())
     refuse_if(not valid, "usual scores are out of range")
     return UsualScores(**pairs)
-
-
-def _encode_labels(classes: NDArray[Any]) -> Node:
-    values = classes.tolist()
-    kinds = ", ".join(sorted({type(value).__name__ for value in values}))
-    if kinds in _LABELS:
-        return {"kind": kinds, "values": values, "dtype": str(classes.dtype)}
-    raise UnsavableError(f"Labels of type {kinds} cannot be stored; whole numbers, numbers, text and booleans can, of one kind.")
-
-
-def _decode_labels(node: Node) -> NDArray[Any]:
-    kind, values, dtype = node["kind"], node["values"], np.dtype(node["dtype"])
-    alike = isinstance(values, list) and len(values) > 1 and all(type(value).__name__ == kind for value in values)
-    refuse_if(not alike, "labels are not of one kind")
-    refuse_if(kind not in _LABELS or dtype.kind not in "iufbUO", "labels are of an unknown kind")
-    classes = np.array(values, dtype=dtype)
-    fits = classes.tolist() == values and len(np.unique(classes)) == len(values)
-    refuse_if(not fits, "labels repeat, or do not fit their kind")
-    return classes
-
-
-def encode_summary(summary: Summary) -> Node:
-    """A summary for JSON, which has no infinity."""
-    node = asdict(summary)
-    return node | {key: [None if value == math.inf else value for value in node[key]] for key in _INFINITE}
-
-
-def decode_summary(node: Node) -> Summary:
-    """The summary that was encoded.
-
-    Raises:
-        ModelFileError: when it is none.
-    """
-    try:
-        members = tuple(
-            MemberSummary(**(part | {key: tuple(part[key]) for key in ("weights", "scores")})) for part in node["members"]
-        )
-        lists = {key: tuple(math.inf if value is None and key in _INFINITE else value for value in node[key]) for key in _LISTS}
-        summary = Summary(**(node | lists | {"members": members}))
-        str(summary)
-    except (LookupError, TypeError, ValueError) as error:
-        raise ModelFileError(f"The summary in the file is none ({error}); save the model again.") from error
-    return summary
 
 
 def encode_estimator(estimator: Any) -> tuple[Node, dict[str, Tensor]]:

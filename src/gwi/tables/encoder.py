@@ -120,7 +120,8 @@ class Encoder:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the numbers, in the order of `transform`."""
-        return (*(column.all_features[i] for column in self.columns for i in column.kept), UNLIKE)
+        named = ((column.all_features, column.kept) for column in self.columns)
+        return (*(names[i] for names, kept in named for i in kept), UNLIKE)
 
     def places(self) -> Iterator[tuple[Column, slice]]:
         """Each column, and where its numbers are."""
@@ -173,9 +174,9 @@ class Encoder:
         """
         try:
             columns = tuple(_column_from_json(part) for part in node["columns"])
-            dropped = tuple((str(name), str(reason)) for name, reason in node["dropped"])
+            dropped = tuple((_text(name), _text(reason)) for name, reason in node["dropped"])
             decided = node.get("number_labels")
-            encoder = Encoder(str(node["target"]), columns, dropped, None if decided is None else bool(decided))
+            encoder = Encoder(_text(node["target"]), columns, dropped, None if decided is None else bool(decided))
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"The description of the columns is none ({type(error).__name__}: {error}).") from error
         if not columns or len({column.name for column in columns}) < len(columns):
@@ -187,18 +188,27 @@ def _column_from_json(part: Any) -> Column:
     if part["kind"] not in get_args(Kind):
         raise ValueError(f"A column is of the unknown kind {str(part['kind'])[:20]!r}.")
     column = Column(
-        str(part["name"]),
+        _text(part["name"]),
         part["kind"],
-        tuple(int(place) for place in part["kept"]),
-        tuple(float(number) for number in part["fill"]),
-        tuple(str(value) for value in part["values"]),
-        tuple(float(share) for share in part["shares"]),
+        tuple(part["kept"]),
+        tuple(map(float, part["fill"])),
+        tuple(map(_text, part["values"])),
+        tuple(map(float, part["shares"])),
     )
-    fits = all(0 <= place < len(column.all_features) for place in column.kept) and len(column.fill) == len(column.kept)
+    num_features = len(column.all_features)
+    fits = all(type(place) is int and 0 <= place < num_features for place in column.kept)
+    fits &= 0 < len(column.kept) == len(set(column.kept)) == len(column.fill)
     fits &= len(column.shares) == (len(column.values) if column.kind == "frequency" else 0)
-    if not fits or not all(map(math.isfinite, column.fill + column.shares)):
-        raise ValueError(f"The description of column {column.name!r} does not fit together.")
+    fits &= len(set(column.values)) == len(column.values) and all(0 <= share <= 1 for share in column.shares)
+    if not fits or not all(map(math.isfinite, column.fill)):
+        raise ValueError(f"The description of column {column.name[:40]!r} does not fit together.")
     return column
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a name or value is text, not {type(value).__name__}")
+    return value
 
 
 def _learned(table: Table, name: str) -> Column | str:

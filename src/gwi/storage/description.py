@@ -1,0 +1,146 @@
+"""What a reader sees of a model file, and what of it needs no torch: summary, labels, columns and scores."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gwi.exceptions import ModelFileError, UnsavableError, UserError
+from gwi.models.summary import MemberSummary, Summary
+from gwi.storage.header import number, printable, refuse_if, whole
+from gwi.tables.encoder import Encoder
+
+# Kinds of labels that JSON can hold, and the dtypes of their arrays; of text with its width.
+_LABELS = ("int", "float", "bool", "str")
+_DTYPES = re.compile(r"u?int(?:8|16|32|64)|float(?:16|32|64)|bool|object|[<>=|]U(\d{1,7})")
+# Of a summary: counts, texts, numbers, lists that become tuples, and those that may hold infinity, which JSON has not.
+_COUNTS, _TEXTS, _NUMBERS = ("num_rows", "num_inducing", "num_classes"), ("score_name", "covariance", "note"), ("logit_scale",)
+_LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom", "target_std")
+_INFINITE = ("noise", "degrees_of_freedom")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the header of a file says that the command wrote.
+
+    Attributes:
+        task: what is predicted.
+        encoder: from a table to numbers.
+        scores: on rows held out, from a fit without them.
+        summary: of the fit.
+        labels: of classes; none for numbers.
+    """
+
+    task: str
+    encoder: Encoder
+    scores: dict[str, float]
+    summary: Summary
+    labels: list[Any]
+
+    @staticmethod
+    def of(document: Mapping[str, Any], name: str) -> Description:
+        """What this document says.
+
+        Raises:
+            UserError: when the file was saved from Python.
+            ModelFileError: when the summary is none.
+            LookupError, TypeError, ValueError: when parts are missing or of another kind.
+        """
+        encoder, scores = table_part(document, name)
+        model = document["model"]
+        labels = decode_labels(model["classes"]).tolist() if "classes" in model else []
+        return Description(printable(model["task"], 40), encoder, scores, decode_summary(document["summary"]), labels)
+
+
+def table_part(document: Mapping[str, Any], name: str) -> tuple[Encoder, dict[str, float]]:
+    """How a table becomes the rows of the model, and its scores on rows held out.
+
+    Raises:
+        UserError: when the file was saved from Python.
+        LookupError, TypeError, ValueError: when it is something else.
+    """
+    part = document.get("table")
+    if part is None:
+        raise UserError(f"{name} was saved from Python and does not say how a table becomes its rows; use `gwi fit`.")
+    return Encoder.from_json(part["columns"]), {key: number(value, "a score") for key, value in part["scores"].items()}
+
+
+def encode_labels(classes: NDArray[Any]) -> dict[str, Any]:
+    """Labels for JSON.
+
+    Raises:
+        UnsavableError: when they are of a kind that it has not.
+    """
+    values = classes.tolist()
+    kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+    if kinds in _LABELS:
+        return {"kind": kinds, "values": values, "dtype": str(classes.dtype)}
+    raise UnsavableError(f"Labels of type {kinds} cannot be stored; whole numbers, numbers, text and booleans can, of one kind.")
+
+
+def decode_labels(node: Any) -> NDArray[Any]:
+    """The labels that were encoded; ValueError when they are none."""
+    kind, values, dtype = node["kind"], node["values"], _DTYPES.fullmatch(str(node["dtype"]))
+    alike = isinstance(values, list) and len(values) > 1 and all(type(value).__name__ == kind for value in values)
+    refuse_if(not alike, "labels are not of one kind")
+    refuse_if(kind not in _LABELS or dtype is None, "labels are of an unknown kind")
+    assert dtype is not None
+    # Every label takes the width of the array, which a file could make as large as it likes.
+    longest = max(len(str(value)) for value in values)
+    refuse_if(int(dtype[1] or 0) > 100 + 10 * longest, "labels have room for far longer ones")
+    classes = np.array(values, dtype=dtype[0])
+    fits = classes.tolist() == values and np.array_equal(np.unique(classes), classes)
+    refuse_if(not fits, "labels repeat, are not in order, or do not fit their kind")
+    return classes
+
+
+def encode_summary(summary: Summary) -> dict[str, Any]:
+    """A summary for JSON, which has no infinity."""
+    node = asdict(summary)
+    return node | {key: [None if value == math.inf else value for value in node[key]] for key in _INFINITE}
+
+
+def decode_summary(node: Any) -> Summary:
+    """The summary that was encoded.
+
+    Raises:
+        ModelFileError: when it is none.
+    """
+    try:
+        read: dict[str, Any] = {key: whole(node[key], key, 10**15) for key in _COUNTS if key in node}
+        read |= {key: _text(node[key], key) for key in _TEXTS if key in node}
+        read |= {key: number(node[key], key) for key in ("seconds", *_NUMBERS) if key in node}
+        read |= {key: _numbers(node[key], key) for key in _LISTS if key in node}
+        accuracy = node.get("held_out_accuracy")
+        read["held_out_accuracy"] = None if accuracy is None else number(accuracy, "held_out_accuracy")
+        refuse_if(type(node["stores_all_rows"]) is not bool, "stores_all_rows is neither true nor false")
+        members = tuple(
+            MemberSummary(
+                _text(part["name"], "a name"),
+                _numbers(part["weights"], "weights"),
+                _numbers(part["scores"], "scores"),
+                number(part["seconds"], "seconds"),
+            )
+            for part in node["members"]
+        )
+        summary = Summary(**read, members=members, stores_all_rows=node["stores_all_rows"])
+        str(summary)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise ModelFileError(f"The summary in the file is none ({printable(error, 100)}); save the model again.") from error
+    return summary
+
+
+def _text(value: Any, what: str) -> str:
+    refuse_if(not isinstance(value, str) or len(value) > 10_000, f"{what} is no text of up to 10,000 characters")
+    return value
+
+
+def _numbers(values: Any, what: str) -> tuple[float, ...]:
+    refuse_if(not isinstance(values, list), f"{what} is no list")
+    return tuple(math.inf if value is None and what in _INFINITE else number(value, what) for value in values)
