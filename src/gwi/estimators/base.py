@@ -39,6 +39,7 @@ from gwi.fitting.paper import paper_fit
 from gwi.fitting.stream_data import in_memory, stream_data, validation_arrays
 from gwi.fitting.task import Fit, Task
 from gwi.fitting.update import updated
+from gwi.models.seen import SeenRows
 from gwi.models.summary import Summary
 from gwi.storage.container import to_bytes
 from gwi.storage.models import encode_estimator
@@ -62,6 +63,7 @@ class GWIEstimator(BaseEstimator):
     # What the targets become: see `NumberTargets` and `LabelTargets`.
     _targets: Any
     _fit: Fit | None
+    _seen: SeenRows | None
     model_: Any
     summary_: Summary
 
@@ -151,7 +153,7 @@ class GWIEstimator(BaseEstimator):
         """
         start = time.perf_counter()
         self._check()
-        self._targets = self._new_targets()
+        self._targets, self._seen = self._new_targets(), None
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
             brought = Brought(X, y, sample_weight, validation, groups, checkpoints)
@@ -364,7 +366,15 @@ class GWIEstimator(BaseEstimator):
         self._keep(self._fit, start)
         return self
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    def share_seen(self, X: Any, y: Any) -> float:
+        """The share of these rows, with their targets, that the model was fitted to; NaN where it does not know.
+
+        Scores on such rows say nothing of new ones. Models of streams and files saved with ``hashes=False`` do not know.
+        """
+        rows = self._rows(X)
+        return float("nan") if self._seen is None else self._seen.share_of(rows, self._targets.encode(y))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, hashes: bool = True) -> Path:
         """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.
 
         The file holds numbers and names only: no targets, and of the rows only inducing and basis points (`summary_` says when
@@ -373,6 +383,8 @@ class GWIEstimator(BaseEstimator):
         Args:
             path: of the file.
             overwrite: whether a file that is there already is replaced.
+            hashes: whether to keep salted hashes of at most 100,000 training rows, by which scores on training rows are noticed.
+                Who has the file can tell by them whether a row that he has was a training row; nothing else.
 
         Returns:
             The path.
@@ -384,4 +396,4 @@ class GWIEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         if not overwrite and os.path.lexists(path) and not os.path.isdir(path):
             raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
-        return write_atomically(path, to_bytes(*encode_estimator(self)))
+        return write_atomically(path, to_bytes(*encode_estimator(self, hashes)))

@@ -103,6 +103,7 @@ def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
         raise ValueError(f"groups has one value for each of the {len(X)} rows; got the shape {groups.shape}.")
     kept = weight > 0
     targets = estimator._targets.learn(y[kept])
+    estimator._seen = SeenRows.of(X[kept], targets)
     return TrainingRows(X[kept], targets, weight[kept], None if groups is None else groups[kept])
 
 
@@ -162,6 +163,7 @@ def training_batches(estimator: Any, X: Any, y: Any) -> tuple[Batches, tuple[int
     if len(targets) != len(rows):
         raise ValueError(f"There must be as many targets as rows; got {len(targets)} targets and {len(rows)} rows.")
     estimator.n_features_in_ = int(np.prod(rows.shape[1:]))
+    estimator._seen = SeenRows.of(rows, targets)
     return Batches(rows, targets, estimator._targets.encode), rows.shape[1:]
 
 

@@ -18,7 +18,7 @@ from gwi.parts import decode_parameter
 from gwi.storage.container import from_bytes
 from gwi.storage.description import decode_summary
 from gwi.storage.header import open_file, printable
-from gwi.storage.models import decode_model
+from gwi.storage.models import decode_model, decode_seen
 
 
 def load(
@@ -70,6 +70,10 @@ def from_content(
     if not isinstance(estimator.model_, kind._model):
         raise ModelFileError(f"{name} holds a model of another task than its estimator; save the model again.")
     estimator._targets, estimator._fit = estimator._new_targets(), None
+    try:
+        estimator._seen = decode_seen(document, tensors)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
     estimator._targets.restore(estimator.model_, _part(document, "one_target", bool, name), name)
     num_features = math.prod(estimator.model_.embedding.shape)
     # A parameter that was an object is not in the file; what it became is in the model.

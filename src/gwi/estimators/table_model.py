@@ -138,6 +138,8 @@ class TableModel:
             place, classes = known.place(int(unknown[0]), self.encoder.target), ", ".join(self.estimator.classes_[:8])
             raise UserError(f"{place}: the model has no class {str(y[unknown[0]])!r}; it has {classes}.")
         X = self.rows(known, unlike) if len(y) else np.empty((0, len(self.encoder.features)))
+        if unlike is not None and len(y):
+            unlike.judged(len(y), self.estimator.share_seen(X, y))
         return self.estimator.judge(X, y)
 
     def evaluate(self, tables: Iterable[Table], unlike: Unlike | None = None) -> dict[str, float]:

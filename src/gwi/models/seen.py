@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ class SeenRows:
     """Hashes of training rows, features and targets together.
 
     Attributes:
-        salt: drawn for each model, so that hashes of two models cannot be compared.
+        salt: of the training rows, so that hashes of models of other rows cannot be compared.
         hashes: in order.
         are_all: whether every training row has its hash here.
     """
@@ -32,9 +31,9 @@ class SeenRows:
     are_all: bool
 
     @staticmethod
-    def of(x: NDArray[Any], y: NDArray[Any], salt: bytes | None = None) -> SeenRows:
+    def of(x: NDArray[Any], y: NDArray[Any]) -> SeenRows:
         """Those of these rows."""
-        salt = secrets.token_bytes(16) if salt is None else salt
+        salt = hashlib.blake2b(row_hashes(x, y, b"").tobytes(), digest_size=16).digest()
         hashes = np.unique(row_hashes(x, y, salt))
         return SeenRows(salt, hashes[:MOST_HASHES], len(hashes) <= MOST_HASHES)
 

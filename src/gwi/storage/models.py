@@ -24,6 +24,7 @@ from gwi.core.scaling import Embedding, OutputsAndFeatures, Scales, Standardised
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.models.classification import ClassificationModel, UsualScores
 from gwi.models.regression import RegressionModel
+from gwi.models.seen import MOST_HASHES, SeenRows
 from gwi.parts import encode_parameter
 from gwi.storage.description import decode_labels, encode_labels, encode_summary
 from gwi.storage.header import number, printable, refuse_if, whole
@@ -272,9 +273,12 @@ def _decode_usual(node: Node) -> UsualScores:
     return UsualScores(**pairs)
 
 
-def encode_estimator(estimator: Any) -> tuple[Node, dict[str, Tensor]]:
+def encode_estimator(estimator: Any, hashes: bool = True) -> tuple[Node, dict[str, Tensor]]:
     """Document and tensors of a fitted estimator: its parameters that JSON can hold, its columns, its summary and its model."""
     model, tensors = encode_model(estimator.model_)
+    seen: SeenRows | None = estimator._seen if hashes else None
+    if seen is not None:
+        tensors["seen"] = torch.from_numpy(seen.hashes.view(np.int64))
     names = getattr(estimator, "feature_names_in_", None)
     parameters = {key: encode_parameter(value) for key, value in estimator.get_params(deep=False).items()}
     document = {
@@ -284,5 +288,19 @@ def encode_estimator(estimator: Any) -> tuple[Node, dict[str, Tensor]]:
         "parameters": {key: value for key, value in parameters.items() if value is not NotImplemented},
         "summary": encode_summary(estimator.summary_),
         "model": model,
+        "seen": None if seen is None else {"salt": seen.salt.hex(), "are_all": seen.are_all},
     }
     return document, tensors
+
+
+def decode_seen(document: Node, tensors: dict[str, Tensor]) -> SeenRows | None:
+    """The hashes of training rows; None where there are none, ValueError where they are something else."""
+    node, hashes = document.get("seen"), tensors.get("seen")
+    if node is None:
+        return None
+    wrong = hashes is None or hashes.ndim != 1 or hashes.dtype != torch.int64 or type(node["are_all"]) is not bool
+    refuse_if(wrong or not isinstance(node["salt"], str) or len(node["salt"]) != 32, "hashes of training rows are none")
+    assert hashes is not None
+    values = hashes.cpu().numpy().view(np.uint64)
+    refuse_if(not 0 < len(values) <= MOST_HASHES or not (values[1:] > values[:-1]).all(), "hashes of training rows are none")
+    return SeenRows(bytes.fromhex(node["salt"]), values, node["are_all"])

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from gwi.tables.names import some
 
 NUM_EXAMPLES = 3
+# The share of rows that the model was fitted to from which on scores on them are doubted.
+MANY_SEEN = 0.2
 
 
 @dataclass
@@ -19,12 +21,20 @@ class Unlike:
         examples: the first such texts.
         blank: rows without a value where every training row had one.
         outside: rows with a number or date far outside of the training rows'.
+        num_judged, num_seen: rows with a target, and those of them that the model was fitted to.
     """
 
     new: Counter[str] = field(default_factory=Counter)
     examples: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     blank: Counter[str] = field(default_factory=Counter)
     outside: Counter[str] = field(default_factory=Counter)
+    num_judged: int = 0
+    num_seen: float = 0.0
+
+    def judged(self, count: int, share_seen: float) -> None:
+        """Note rows with a target, and what share of them are training rows; NaN where nobody knows."""
+        if share_seen >= 0:
+            self.num_judged, self.num_seen = self.num_judged + count, self.num_seen + share_seen * count
 
     def sentences(self, effect: str) -> list[str]:
         """One for each column and kind; `effect` says what it does to predictions."""
@@ -38,6 +48,9 @@ class Unlike:
             found.append(f"{_have(count)} no value of {name!r}, which every training row had; {effect}.")
         for name, count in (+self.outside).items():
             found.append(f"{_have(count)} a value of {name!r} far outside of the training rows'; there the model extrapolates.")
+        if self.num_seen >= MANY_SEEN * max(self.num_judged, 1):
+            share = self.num_seen / self.num_judged
+            found.append(f"{share:.0%} of the rows are rows that the model was fitted to; scores say little of new rows.")
         return found
 
 
