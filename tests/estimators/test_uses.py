@@ -1,5 +1,7 @@
 """GWIRegressor in use: tensors and gradients, updates, progress, time limits, and the paper's protocol."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 from gwi import GWIClassifier, GWIRegressor, load
 from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import FeatureKernel, default_kernel
+from gwi.core.measures import kernel_matrix
 from gwi.exceptions import GWIWarning
 from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Frozen, Paper
@@ -230,3 +233,30 @@ def test_a_trained_network_stays_as_it_is_in_both_estimators():
         assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
     given = GWIRegressor(network, random_state=0).fit(X[:80], X[:80], validation=(X[80:], X[80:]))
     np.testing.assert_allclose(given.predict(X), network(torch.from_numpy(X)).detach().numpy(), atol=1e-12)
+
+
+@pytest.mark.unchecked
+def test_a_row_is_predicted_alike_alone_among_others_and_in_any_thread():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (600, 8))
+    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.standard_normal(600)
+    rows = rng.uniform(-2.2, 2.2, (240, 8))
+    for mean in ("svgp", ["svgp", HistGradientBoostingRegressor(max_iter=20)]):
+        model = GWIRegressor(mean, random_state=0).fit(X, y)
+        together = np.array(model.predict(rows, return_std=True))
+
+        def alone(i, model=model):
+            return np.array(model.predict(rows[i : i + 1], return_std=True))[:, 0]
+
+        with ThreadPoolExecutor(8) as pool:
+            apart = np.array(list(pool.map(alone, range(240)))).T
+        assert np.abs(together - apart).max() <= 1e-12 * y.std()
+
+
+def test_threads_leave_no_patch_on_a_kernel_behind():
+    kernel = default_kernel(3)
+    x = torch.randn(50, 3, dtype=torch.float64)
+    with ThreadPoolExecutor(8) as pool:
+        values = list(pool.map(lambda _: kernel_matrix(kernel, x), range(200)))
+    assert all(torch.equal(values[0], value) for value in values)
+    assert not any("covar_dist" in part.__dict__ for part in kernel.modules())

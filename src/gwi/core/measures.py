@@ -7,9 +7,11 @@ GPyTorch kernels; a kernel of ours is one too, with a `factor` method where it k
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial, reduce
+from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -21,6 +23,10 @@ from linear_operator.operators import RootLinearOperator
 from torch import Tensor, nn
 
 from gwi.core.linalg import cholesky
+
+# Who evaluates which part of a kernel, and the lock to change it.
+_USERS: Counter[tuple[int, str]] = Counter()
+_PATCHING = Lock()
 
 
 @runtime_checkable
@@ -118,16 +124,20 @@ def _accurately(kernel: Kernel) -> Iterator[None]:
             patches.append((part, "forward", partial(_combined, part.kernels, combine)))
         if isinstance(part, Kernel):
             patches.append((part, "covar_dist", _distances))
-    done: list[tuple[Kernel, str]] = []
-    for part, name, function in patches:
-        if name not in part.__dict__:
-            part.__dict__[name] = function
-            done.append((part, name))
+    # Counted: other threads may be inside, and the last to leave takes the patches off.
+    with _PATCHING:
+        for part, name, function in patches:
+            _USERS[id(part), name] += 1
+            part.__dict__.setdefault(name, function)
     try:
         yield
     finally:
-        for part, name in done:
-            part.__dict__.pop(name, None)
+        with _PATCHING:
+            for part, name, _ in patches:
+                _USERS[id(part), name] -= 1
+                if not _USERS[id(part), name]:
+                    del _USERS[id(part), name]
+                    part.__dict__.pop(name, None)
 
 
 def _combined(
