@@ -135,7 +135,7 @@ def finish(
     options.report("covariance and noise", 0.0)
     embedding = StandardisedRows(data.scales, data.x.shape[1:]) if embedding is None else embedding
     fitted, refined, said = task.refine(data, prior, stacked, options)
-    solver = CovarianceSolver(data, fitted, prior.inducing_points, options.covariance, refined.num_means)
+    solver = CovarianceSolver(data, fitted, prior.inducing_points, options.covariance)
     covariances = solver.solve(task.noise_levels(data, solver, refined))
     mean = stack([member.mean for member in refined.members], refined.weights)
     s = torch.stack([part.whitened_covariance for part in covariances])
