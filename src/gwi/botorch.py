@@ -109,7 +109,8 @@ class BoTorchModel(Model):
         s = model.scales
         rows = (X.to(mean) - mean.new_tensor(s.x_centre)) / mean.new_tensor(s.x_scale)
         level = (mean - mean.new_tensor(s.y_centre)[:, None]) / mean.new_tensor(s.y_scale)[:, None]
-        features = noise_features(rows.reshape(-1, X.shape[-1]), level.movedim(-2, 0).reshape(self.num_outputs, -1))
+        columns = rows.reshape(-1, X.shape[-1])[:, : model.num_noise_columns]
+        features = noise_features(columns, level.movedim(-2, 0).reshape(self.num_outputs, -1))
         variance = torch.stack([noise(features) for noise in model.noises])
         variance = variance.reshape(self.num_outputs, *mean.shape[:-2], -1).movedim(0, -2)
         return variance * mean.new_tensor(s.y_scale)[:, None].square()

@@ -281,7 +281,7 @@ def test_the_plan_of_a_classifier_keeps_to_max_time():
     x, y = three_classes(300)
     model = GWIClassifier(max_time=1.0, random_state=0).fit(x, y)
     assert [member.name for member in model.summary_.members] == ["svgp", "linear"]
-    assert len(classification_members(300, 3)) > 2
+    assert len(classification_members(300, 4, 3)) > 2
     assert "planned for 1 s" in str(model.summary_)
 
 

@@ -13,6 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gwi import GWIRegressor, Trained, load
+from gwi.core.kernels import default_kernel
+from gwi.core.measures import kernel_matrix
 from gwi.core.networks import mlp
 from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Gaussian
@@ -147,6 +149,25 @@ def test_one_mean_is_unsure_across_a_gap_and_who_gives_a_weight_gets_the_distanc
         GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(x, y).summary_.covariance
         == "wasserstein"
     )
+
+
+def test_a_stack_is_as_unsure_across_a_gap_as_one_mean():
+    held = {"svgp": [], "stack": []}
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = np.concatenate([rng.uniform(0, 3, 40), rng.uniform(5.9, 8.9, 40)])[:, None]
+        new = np.linspace(3, 5.9, 40)[:, None]
+        everything = torch.from_numpy(np.concatenate([x, new]))
+        values, vectors = torch.linalg.eigh(kernel_matrix(default_kernel(1, lengthscale=1.0), everything).detach())
+        f = (vectors * values.clamp_min(0).sqrt()).numpy() @ rng.standard_normal(120)
+        y = f + 0.2 * rng.standard_normal(120)
+        for name, means in (("svgp", ["svgp"]), ("stack", ["svgp", KNeighborsRegressor()])):
+            model = GWIRegressor(means, random_state=0).fit(x, y[:80])
+            assert model.summary_.covariance == "titsias"
+            low, high = model.predict_interval(new).T
+            held[name].append(np.mean((low <= y[80:]) & (y[80:] <= high)))
+    assert np.mean(held["stack"]) > 0.85
+    assert abs(np.mean(held["stack"]) - np.mean(held["svgp"])) < 0.1
 
 
 def test_a_clean_target_is_not_blurred_by_a_noisy_one_beside_it():

@@ -6,7 +6,7 @@ from sklearn import linear_model
 
 from gwi.predictors.linear import LinearModel, plain_predictor
 
-ONE_TARGET = ("RidgeCV", "LassoCV", "ElasticNetCV", "BayesianRidge", "HuberRegressor")
+ONE_TARGET = ("RidgeCV", "LassoCV", "LassoLarsCV", "ElasticNetCV", "BayesianRidge", "HuberRegressor")
 SEVERAL = ("LinearRegression", "Ridge", "RidgeCV", "Lasso", "ElasticNet")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 from gpytorch.constraints import Positive
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,6 +54,13 @@ def default_kernel(
     lengthscale = num_features**0.5 if lengthscale is None else lengthscale
     base.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).expand(num_scales or 1)
     kernel.outputscale = torch.tensor(outputscale, dtype=torch.float64)
+    return kernel
+
+
+def linear_kernel() -> LinearKernel:
+    """v xᵀx' with a weak prior on v, in float64: what a squared exponential forgets beyond the rows it has seen."""
+    kernel = LinearKernel(variance_prior=LogNormalPrior(0.0, 1.0), variance_constraint=_positive()).double()
+    kernel.variance = torch.tensor(1.0, dtype=torch.float64)
     return kernel
 
 

@@ -83,11 +83,12 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
 
     Args:
         mean: ``"auto"`` (default) stacks several; ``"svgp"``, ``"svgp-all"``, ``"network"`` or a `Network`, ``"svgp+network"``,
-            ``"paper"`` or a `Paper`, a torch module, a scikit-learn regressor, a callable, or a list of these. A module, a
-            function and a fitted regressor are taken as they are, and `fit` then needs ``validation``; `Trained` has a module
-            trained.
+            ``"lasso"``, ``"paper"`` or a `Paper`, a torch module, a scikit-learn regressor, a callable, or a list of these. A
+            module, a function and a fitted regressor are taken as they are, and `fit` then needs ``validation``; `Trained` has
+            a module trained.
         kernel: ``"auto"`` (default), ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"``, or a GPyTorch kernel for standardised
-            rows. Named ones have a length-scale for each column, above 500 columns one for all. ``"features"`` or a `Features`
+            rows. Named ones have a length-scale for each column, above 500 columns one for all, and with
+            many more columns than rows one for each of the few that predict the target. ``"features"`` or a `Features`
             is on features of a frozen module, the default where rows are images.
         covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
             weight, number and choice of inducing points.

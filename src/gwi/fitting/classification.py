@@ -87,7 +87,7 @@ class ClassificationTask(Task):
 
     def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
         """The stack that the size of the table asks for."""
-        members = plan.classification_members(data.num_rows, len(self.classes))
+        members = plan.classification_members(data.num_rows, data.x.shape[1], len(self.classes))
         return plan.planned(members, data.num_rows, data.x.shape[1], max_time, len(self.classes))
 
     def prior_data(self, data: FitData) -> FitData:

@@ -60,12 +60,11 @@ class CovarianceSolver:
         prior: k.
         z: Z.
         covariance: what is asked for.
-        num_means: how many means the stack has.
     """
 
-    def __init__(self, data: FitData, prior: PriorFit, z: Float[Tensor, "M D"], covariance: Covariance, num_means: int):
+    def __init__(self, data: FitData, prior: PriorFit, z: Float[Tensor, "M D"], covariance: Covariance):
         self.data, self.prior, self.z = data, prior, z
-        self.kind = decided_kind(data, z, num_means, covariance)
+        self.kind = decided_kind(data, z, covariance)
         self.weight = covariance.weight
         self._gram = data.gram(prior.kernel, z) if self.weight == "auto" else None
         # Where Z are all rows, a row's own inducing point would explain it away; r is then taken fold by fold.
@@ -140,20 +139,16 @@ class CovarianceSolver:
         return bounded_by_prior(s)
 
 
-def decided_kind(data: FitData, z: Float[Tensor, "M D"], num_means: int, covariance: Covariance) -> CovarianceName:
-    """What ``"auto"`` is: W₂²'s S, but Titsias' where every row is an inducing point and one mean is all there is.
+def decided_kind(data: FitData, z: Float[Tensor, "M D"], covariance: Covariance) -> CovarianceName:
+    """What ``"auto"`` is: Titsias' S where every row is an inducing point, W₂²'s where Z are fewer.
 
-    S = a⁻² I then takes all values at Z as equally well known, and f between distant rows with them: in the middle of a gap of
-    three length-scales intervals of 95 % held 45 % of new targets, with Titsias' S 90 %. Stacked means disagree there, which
-    says the same. Rows of unequal weight ask for Titsias' S too: a row that hardly counts must not make f known. Who gives β
-    wants W₂²: Titsias' S has none.
+    With Z = X, W₂²'s S = a⁻² I takes all values at Z as equally well known, and f between distant rows with them: in a gap it is
+    far too sure, with one mean or several (`benchmarks/studies/gap_covariance.py`). Titsias' S also knows rows that hardly
+    count. Who gives β wants W₂²: Titsias' S has none.
     """
     if covariance.kind != "auto":
         return covariance.kind
-    if covariance.weight != "auto":
-        return "wasserstein"
-    unequal = not bool(torch.isclose(data.weight, data.weight[:1]).all())
-    return "titsias" if z is data.x and (num_means == 1 or unequal) else "wasserstein"
+    return "titsias" if z is data.x and covariance.weight == "auto" else "wasserstein"
 
 
 @torch.no_grad()

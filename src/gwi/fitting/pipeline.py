@@ -101,7 +101,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
         options: how.
     """
     items, plan_note = task.plan(data, options.max_time) if means is None else (list(means), "")
-    kernel, kernel_note = row_kernel(options.kernel, data.x.shape[1])
+    kernel, kernel_note = row_kernel(options.kernel, data.x.shape[1], data.num_rows)
     options.report("prior", 0.0)
     prior = choose_prior(
         task.prior_data(data),
@@ -137,7 +137,7 @@ def finish(
     if isinstance(embedding, StandardisedRows):
         embedding = embedding.spanning(data.x)
     fitted, refined, said = task.refine(data, prior, stacked, options)
-    solver = CovarianceSolver(data, fitted, prior.inducing_points, options.covariance, refined.num_means)
+    solver = CovarianceSolver(data, fitted, prior.inducing_points, options.covariance)
     covariances = solver.solve(task.noise_levels(data, solver, refined))
     mean = stack([member.mean for member in refined.members], refined.weights)
     s = torch.stack([part.whitened_covariance for part in covariances])

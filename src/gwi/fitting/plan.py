@@ -13,6 +13,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 
+from gwi.fitting.hyperparameters import is_wide
 from gwi.fitting.learners import name_of
 
 # Below so many rows a regression is the exact GP alone: inside training rows of seven tables the stack is better from 60 rows on,
@@ -23,12 +24,16 @@ CLASSES_STACKED_FROM = 250
 # Above so many trees are larger and fewer, and above the next number there are none: they grow to gigabytes.
 LARGE = 20_000
 MANY_ROWS = 100_000
+# In a wide table trees try so many columns at a split, and boosting, which tries all, joins while the table has so few numbers.
+SPLIT_COLUMNS, BOOSTED_NUMBERS = 500, 100_000
 
 
 def regression_members(num_rows: int, num_features: int) -> list[Any]:
     """A handful of rows: the exact GP alone, judged by folds at no cost. More: a stack of GP, networks, boosting and trees."""
     if num_rows < STACKED_FROM:
         return ["svgp"]
+    if is_wide(num_rows, num_features):
+        return ["svgp", "lasso", *_wide_members(num_rows, num_features, HistGradientBoostingRegressor, ExtraTreesRegressor)]
     # Trees grow with the table: measured inside training rows, 15 leaves are best at a thousand rows, 63 at ten thousand, and at
     # forty thousand 127 have six sevenths of the error of 15.
     leaves, rounds = (15, 500) if num_rows < 3000 else (63, 500) if num_rows <= LARGE else (127, 700)
@@ -41,10 +46,21 @@ def regression_members(num_rows: int, num_features: int) -> list[Any]:
     return ["svgp", "network", boosting] if num_rows > MANY_ROWS else ["svgp", "network", boosting, trees]
 
 
-def classification_members(num_rows: int, num_classes: int) -> list[Any]:
+def _wide_members(num_rows: int, num_features: int, boosting: type[Any], trees: type[Any]) -> list[Any]:
+    """Trees that are cheap with any number of columns. Networks learn the noise of so many, and took most of the time."""
+    forest = trees(100, max_features=min(0.6, SPLIT_COLUMNS / num_features))
+    if num_rows * num_features > BOOSTED_NUMBERS:
+        return [forest]
+    return [boosting(max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False), forest]
+
+
+def classification_members(num_rows: int, num_features: int, num_classes: int) -> list[Any]:
     """A GP and a linear model; from some hundred rows on networks, boosting and, while cheap, trees beside them."""
     if num_rows < CLASSES_STACKED_FROM:
         return ["svgp", "linear"]
+    if is_wide(num_rows, num_features):
+        wide = _wide_members(num_rows * num_classes, num_features, HistGradientBoostingClassifier, ExtraTreesClassifier)
+        return ["svgp", "linear", *wide]
     # Boosting grows one tree a class and round: many classes get fewer rounds, each with a longer step.
     rounds = 200 if num_classes < 5 else 60
     leaves = 15 if num_rows < 3000 else 31 if num_rows <= LARGE else 127
@@ -61,7 +77,7 @@ def planned(
 ) -> tuple[list[Any], str]:
     """The members that the time allows, and what to say of it.
 
-    With too little time for all, the members that gain least for their time are left out first, the GP and a linear model never.
+    With too little time for all, the members that gain least for their time are left out first, the GP and linear models never.
     """
     kept = list(members)
     if max_time is None:
@@ -87,6 +103,7 @@ def estimated_seconds(means: Sequence[Any], num_rows: int, num_features: int, nu
     costs = {
         "svgp": (3.5 * cubic if exact else 0.5 + 3.5e-4 * n) * max(1, j / 2),
         "linear": 0.2 + 2e-6 * n * d * j,
+        "lasso": 0.5 + 2e-6 * n * d * j,
         "network": (4.0 if n < 600 else 9.0 if n < 3000 else 17.0) + 2e-5 * n,
         "HistGradientBoostingRegressor": (4.0 if n < 3000 else 12.0 if n <= LARGE else 40.0) + 0.1 * d + 1e-5 * n * d,
         "ExtraTreesRegressor": 1.0 + (1e-4 if n <= LARGE else 2e-5) * n * math.log2(n + 1) * math.sqrt(d),

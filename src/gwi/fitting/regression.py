@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from sklearn.linear_model import LassoCV, LassoLarsCV
 from torch import Tensor, nn
 
 from gwi._typing import Array
@@ -23,8 +24,8 @@ from gwi.core.scaling import Embedding, Scales
 from gwi.fitting import plan
 from gwi.fitting.data import FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import ROUGH_TOLERANCE, CovarianceSolver, HeldOutCovariance
-from gwi.fitting.hyperparameters import PriorChoice, prior_for
-from gwi.fitting.learners import kernel_member, network_learner
+from gwi.fitting.hyperparameters import PriorChoice, is_wide, prior_for
+from gwi.fitting.learners import Pending, estimator_learner, kernel_member, network_learner
 from gwi.fitting.stacking import convex_weights, cross_fitted
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
@@ -38,6 +39,8 @@ NOISE_DEGREES = (5.0, math.inf)
 SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
 # Errors at held-out rows are kept as often as the rows stand in the table, up to so many.
 MOST_REPEATED = 100_000
+# Steps of a lasso's path: columns that enter or leave.
+LASSO_STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,9 @@ class RegressionTask(Task):
     likelihood: Gaussian = field(default_factory=Gaussian)
     tempering: float | Literal["auto"] | None = "auto"
     disagreement: bool = True
-    names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network")
+    names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network", "lasso")
     wanted: str = (
-        '"auto", "svgp", "svgp-all", "network", "svgp+network", a torch module, a scikit-learn regressor, a callable, '
+        '"auto", "svgp", "svgp-all", "network", "svgp+network", "lasso", a torch module, a scikit-learn regressor, a callable, '
         "or a list of these"
     )
 
@@ -85,8 +88,13 @@ class RegressionTask(Task):
 
     def learn_named(
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
-    ) -> Member:
-        """A kernel mean, on some or all rows, or with a network for what it leaves over."""
+    ) -> Member | Pending:
+        """A kernel mean, on some or all rows, or with a network for what it leaves over; or a linear model of few columns."""
+        if name == "lasso":
+            equal = bool(torch.isclose(data.weight, data.weight[:1]).all())
+            # The path of least angles is the faster by far where columns are alike, and takes no weights.
+            sparse = LassoLarsCV(max_iter=LASSO_STEPS, precompute=False) if equal else LassoCV()
+            return estimator_learner(sparse, data, self, name=name, standardised=True)
         if name == "svgp-all" and data.is_sample:
             raise ValueError(
                 'mean="svgp-all" has a basis function for every row, which rows from a stream are too many for; use "svgp".'
@@ -156,7 +164,9 @@ class RegressionTask(Task):
         """Noise, tempering and tails of each target by the held-out rows."""
         y, weight = data.held_out.y, data.held_out.weight
         residuals = y - stacked.held_out
-        columns = data.held_out.x if embedding.is_table else data.held_out.x[:, :0]
+        # In a wide table noise, too, would follow chance: it depends on the level alone.
+        of_columns = embedding.is_table and not is_wide(data.num_rows, data.x.shape[1])
+        columns = data.held_out.x if of_columns else data.held_out.x[:, :0]
         features = noise_features(columns, stacked.held_out)
         noise = self.likelihood.noise
         fits: list[NoiseFit] = []

@@ -66,11 +66,14 @@ class RegressionModel:
         """The rows that Q knows, some at a time."""
         return embedded_rows(self.embedding, X, self.device, chunk_size)
 
+    @property
+    def num_noise_columns(self) -> int:
+        """Columns on which the noise depends, all or none: on pixels, features of a network and wide tables only on the level."""
+        return len(self.noises[0].slopes) // 2 - len(self.noises)
+
     def noise_variance(self, x: Float[Tensor, "N E"], mean: Float[Tensor, "J N"]) -> Float[Tensor, "J N"]:
         """σ² at rows that Q knows and their means, standardised."""
-        # Noise on features of a network, or on pixels, depends on the level alone.
-        columns = len(self.noises[0].slopes) // 2 - len(mean)
-        features = noise_features(x[:, :columns], mean)
+        features = noise_features(x[:, : self.num_noise_columns], mean)
         return torch.stack([noise(features) for noise in self.noises])
 
     @torch.no_grad()

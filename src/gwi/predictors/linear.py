@@ -20,6 +20,7 @@ _REGRESSORS = (
     linear_model.RidgeCV,
     linear_model.Lasso,
     linear_model.LassoCV,
+    linear_model.LassoLarsCV,
     linear_model.ElasticNet,
     linear_model.ElasticNetCV,
     linear_model.BayesianRidge,

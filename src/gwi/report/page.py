@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import numpy as np
+from gpytorch.kernels import AdditiveKernel
 
 from gwi.estimators.table_model import TableModel
 from gwi.plots.histograms import draw_outlier_scores
@@ -77,6 +78,8 @@ def _rows_to_look_at(found: Examined) -> dict[str, Any]:
 
 def _kernel(tool: TableModel) -> dict[str, Any]:
     kernel = tool.estimator.posterior_.kernel.prior_kernel
+    # A wide table's has a part for all columns alike first, and others for few.
+    kernel = kernel.kernels[0] if isinstance(kernel, AdditiveKernel) else kernel
     base = getattr(kernel, "base_kernel", kernel)
     outputscale = getattr(kernel, "outputscale", None)
     return {
