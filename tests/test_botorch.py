@@ -274,7 +274,7 @@ def test_conditioning_is_an_update_and_leaves_the_regressor_alone(rows, two):
 
 
 def test_fantasies_are_observations_in_batches_and_optimise(hills):
-    x, y, regressor = hills
+    _, _, regressor = hills
     model, candidates = BoTorchModel(regressor), torch.rand(3, 2, 1, dtype=F64)
     fantasy = model.fantasize(candidates, SobolQMCNormalSampler(torch.Size([4]), seed=0))
     assert fantasy.batch_shape == (4, 3)

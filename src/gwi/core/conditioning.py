@@ -222,11 +222,11 @@ def conditioned(
     return ConditionedPosterior(first, together, AtRows(rows, *rest))
 
 
-def prepared(posterior: GaussianMeasure) -> CachedPosterior | ConditionedPosterior:
-    """Q ready for many predictions, with its observations if it has any."""
+@torch.no_grad()
+def prepared(posterior: GaussianMeasure) -> ConditionedPosterior:
+    """Q with a `ConditionedMean` and a `ConditionedKernel`, ready for many predictions."""
     kernel, mean = posterior.kernel, posterior.mean
-    if not isinstance(kernel, ConditionedKernel) or not isinstance(mean, ConditionedMean):
-        return CachedPosterior(posterior)
-    with torch.no_grad():
-        first = CachedPosterior(GaussianMeasure(mean.mean, kernel.kernel))
-        return ConditionedPosterior(first, kernel.observations, first.at(kernel.observations.points))
+    assert isinstance(kernel, ConditionedKernel)
+    assert isinstance(mean, ConditionedMean)
+    first = CachedPosterior(GaussianMeasure(mean.mean, kernel.kernel))
+    return ConditionedPosterior(first, kernel.observations, first.at(kernel.observations.points))

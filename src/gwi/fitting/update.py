@@ -22,8 +22,6 @@ def updated(model: Any, summary: Summary, x: NDArray[Any], y: NDArray[Any], weig
     Raises:
         ValueError: when there would be more rows from updates than a model can hold.
     """
-    if not len(x):
-        return model, summary
     before = len(model.cached.observations.points) if isinstance(model.cached, ConditionedPosterior) else 0
     total = before + len(x)
     if total > MOST_ROWS:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.conditioning import ConditionedPosterior, conditioned, prepared
+from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, conditioned, prepared
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import softmax_moments
 from gwi.core.likelihoods.softmax_mode import softmax_mode
@@ -104,7 +104,8 @@ class ClassificationModel:
         object.__setattr__(self, "posterior", with_disagreement(self.posterior, gamma, factors))
         # An update brings it along: all that does not depend on the new rows is ready already.
         if self.cached is None or self.cached.posterior is not self.posterior:
-            object.__setattr__(self, "cached", prepared(self.posterior).requires_grad_(False))
+            prepare = prepared if isinstance(self.posterior.kernel, ConditionedKernel) else CachedPosterior
+            object.__setattr__(self, "cached", prepare(self.posterior).requires_grad_(False))
 
     @property
     def device(self) -> torch.device:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.conditioning import ConditionedPosterior, conditioned, prepared
+from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, conditioned, prepared
 from gwi.core.distributions import log_density, quantile
 from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure, kernel_variance
@@ -51,7 +51,8 @@ class RegressionModel:
         object.__setattr__(self, "posterior", with_disagreement(self.posterior, torch.as_tensor(self.disagreement_weight)))
         # An update brings it along: all that does not depend on the new rows is ready already.
         if self.cached is None or self.cached.posterior is not self.posterior:
-            object.__setattr__(self, "cached", prepared(self.posterior).requires_grad_(False))
+            prepare = prepared if isinstance(self.posterior.kernel, ConditionedKernel) else CachedPosterior
+            object.__setattr__(self, "cached", prepare(self.posterior).requires_grad_(False))
 
     @property
     def device(self) -> torch.device:

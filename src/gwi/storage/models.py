@@ -52,27 +52,17 @@ def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
     Raises:
         UnsavableError: naming the part that cannot be stored, and what works instead.
     """
-    w = Writer()
+    w, mean, kernel = Writer(), model.posterior.mean, model.posterior.kernel
     document: Node = {
         "task": tag_of(model, _MODELS),
         "embedding": _encode_embedding(model.embedding, w),
-        **_encode_posterior(model.posterior, w),
+        "mean": encode_mean(mean.mean if isinstance(mean, ConditionedMean) else mean, w, "mean"),
+        "kernel": _encode_posterior_kernel(kernel, w),
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
     }
     document |= _CODECS[document["task"]][0](model, w)
     document["kernels"] = [encode_kernel(kernel, w, f"kernel.{i}") for i, kernel in enumerate(w.kernels)]
     return document, w.tensors
-
-
-def _encode_posterior(posterior: GaussianMeasure, w: Writer) -> Node:
-    """Mean and kernel; with observations, those of the measure before, and what they were."""
-    mean, kernel = posterior.mean, posterior.kernel
-    if not isinstance(mean, ConditionedMean) or not isinstance(kernel, ConditionedKernel):
-        return {"mean": encode_mean(mean, w, "mean"), "kernel": _encode_posterior_kernel(kernel, w)}
-    observed = {name: w.put(f"observed.{name}", getattr(kernel.observations, name)) for name in _OBSERVED}
-    # In place of the kernel, so that a reader that knows no observations does not take the rest for the whole.
-    node = {"given": _encode_posterior_kernel(kernel.kernel, w), "observed": observed}
-    return {"mean": encode_mean(mean.mean, w, "mean"), "kernel": node}
 
 
 def _encode_numbers(model: RegressionModel, w: Writer) -> Node:
@@ -241,7 +231,13 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
 
 
 def _encode_posterior_kernel(kernel: Kernel, w: Writer) -> Node:
-    """r: its prior kernel, Z and S; a diagonal S as its diagonal. Models put together what goes around it."""
+    """r: its prior kernel, Z and S; a diagonal S as its diagonal. Models put together what goes around it.
+
+    Rows that were observed stand in its place with r inside, so that a reader that does not know them does not take r for all.
+    """
+    if isinstance(kernel, ConditionedKernel):
+        observed = {name: w.put(f"observed.{name}", getattr(kernel.observations, name)) for name in _OBSERVED}
+        return {"given": _encode_posterior_kernel(kernel.kernel, w), "observed": observed}
     kernel = kernel.kernel if isinstance(kernel, DisagreementKernel) else kernel
     factor = kernel.whitened_factor.detach()
     diagonal = factor.diagonal(dim1=-2, dim2=-1)
