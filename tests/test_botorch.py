@@ -1,5 +1,6 @@
 """A fitted regressor behaves as a BoTorch model."""
 
+import copy
 import importlib
 import subprocess
 import sys
@@ -7,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from botorch.acquisition import UpperConfidenceBound, qLogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.acquisition import UpperConfidenceBound, qKnowledgeGradient, qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.distributions import MultitaskMultivariateNormal
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
@@ -63,7 +65,8 @@ def test_the_posterior_is_that_of_the_regressor(one):
     # To the jitter, in units of the target's variance.
     level = float(one.model_.scales.y_scale[0]) ** 2
     torch.testing.assert_close(found.distribution.covariance_matrix, wanted.covariance_matrix, rtol=1e-9, atol=2e-10 * level)
-    np.testing.assert_allclose(found.variance[:, 0], one.decompose(x).epistemic, rtol=1e-6, atol=2e-10 * level)
+    untempered = one.decompose(x).epistemic / one.tempering_factor_[0]
+    np.testing.assert_allclose(found.variance[:, 0], untempered, rtol=1e-6, atol=2e-10 * level)
 
 
 def test_several_targets_are_independent_columns(two):
@@ -135,7 +138,9 @@ def test_observation_noise_is_that_of_the_regressor_untempered(one, two):
     for regressor in (one, two):
         model = BoTorchModel(regressor)
         added = model.posterior(x, observation_noise=True).variance - model.posterior(x).variance
-        aleatoric = torch.as_tensor(regressor.decompose(x).aleatoric).reshape(4, -1)
+        aleatoric = torch.as_tensor(regressor.decompose(x).aleatoric).reshape(4, -1) / torch.as_tensor(
+            regressor.tempering_factor_
+        )
         torch.testing.assert_close(added, aleatoric, rtol=1e-5, atol=1e-9)
 
 
@@ -147,7 +152,8 @@ def test_noise_that_depends_on_the_row_follows_the_rows_of_a_batch():
     added = (
         model.posterior(grid.reshape(2, 3, 1), observation_noise=True).variance - model.posterior(grid.reshape(2, 3, 1)).variance
     )
-    torch.testing.assert_close(added.reshape(-1), torch.as_tensor(regressor.decompose(grid).aleatoric))
+    aleatoric = torch.as_tensor(regressor.decompose(grid).aleatoric)
+    torch.testing.assert_close(added.reshape(-1) * regressor.tempering_factor_[0], aleatoric)
     assert added[1, 2, 0] > 5 * added[0, 0, 0]
 
 
@@ -250,3 +256,38 @@ def test_a_missing_botorch_is_named_with_its_remedy(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install 'gwi\[botorch\]'"):
         importlib.import_module("gwi.botorch")
+
+
+def test_conditioning_is_an_update_and_leaves_the_regressor_alone(rows, two):
+    model, new, grid = BoTorchModel(two), batches(5, 2), batches(4, 2) + 1
+    y = torch.stack([120 + new[:, 0], new[:, 1]], dim=1)
+    before = model.posterior(grid).mean
+    once = model.condition_on_observations(new, y)
+    twice = model.condition_on_observations(new[:2], y[:2]).condition_on_observations(new[2:], y[2:])
+    updated = BoTorchModel(copy.deepcopy(two).update(new, y)).posterior(grid)
+    for found in (once.posterior(grid), twice.posterior(grid)):
+        torch.testing.assert_close(found.mean, updated.mean, rtol=1e-7, atol=1e-7)
+        torch.testing.assert_close(found.variance, updated.variance, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(model.posterior(grid).mean, before)
+    with pytest.raises(ValueError, match=r"one row for each of the 5 rows and 2 column\(s\)"):
+        model.condition_on_observations(new, y[:, :1])
+
+
+def test_fantasies_are_observations_in_batches_and_optimise(hills):
+    _, _, regressor = hills
+    model, candidates = BoTorchModel(regressor), torch.rand(3, 2, 1, dtype=F64)
+    fantasy = model.fantasize(candidates, SobolQMCNormalSampler(torch.Size([4]), seed=0))
+    assert fantasy.batch_shape == (4, 3)
+    grid = torch.linspace(0, 1, 5, dtype=F64)[:, None]
+    found = fantasy.posterior(grid)
+    assert found.mean.shape == (4, 3, 5, 1)
+    seen, values, noise = fantasy.observed
+    alone = model.condition_on_observations(seen[2, 1], values[2, 1], noise[2, 1]).posterior(grid)
+    torch.testing.assert_close(found.mean[2, 1], alone.mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(found.variance[2, 1], alone.variance, rtol=1e-6, atol=1e-9)
+    assert (found.variance <= model.posterior(grid).variance + 1e-9).all()
+    gain = qKnowledgeGradient(model, num_fantasies=4)
+    bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
+    best, value = optimize_acqf(gain, bounds, q=1, num_restarts=2, raw_samples=8, options={"maxiter": 5})
+    assert 0 <= best.item() <= 1
+    assert torch.isfinite(value)

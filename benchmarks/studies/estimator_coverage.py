@@ -52,7 +52,7 @@ def main() -> None:
         for name, arguments in CONFIGURATIONS.items():
             model = GWIRegressor(random_state=0, **arguments).fit(x[:-1], y[:-1])
             mean, std = model.predict(x[-1:], return_std=True)
-            epistemic = math.sqrt(model.decompose(x[-1:]).epistemic[0])
+            epistemic = math.sqrt(model.posterior(x[-1:]).variance.item())
             scores[name].append((abs(f[-1] - mean[0]) / epistemic, abs(y[-1] - mean[0]) / std[0]))
     with (RESULTS / "estimator_coverage.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsRegressor
 
 from benchmarks.tables.common.records import append, read
@@ -96,7 +97,7 @@ def nll(model: GWIRegressor, x: Array, y: Array) -> float:
     return score(Law(mean[:1], std[:1], float(model.model_.degrees_of_freedom[0])), y).nll
 
 
-def row(table: str, draw: int, means: str, kind: str, inside: Array, in_gap: Array, found: float) -> dict[str, Any]:
+def row(table: str, draw: int, means: str, kind: str, inside: NDArray[Any], in_gap: NDArray[Any], found: float) -> dict[str, Any]:
     return {
         "table": table,
         "draw": draw,

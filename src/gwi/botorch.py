@@ -11,12 +11,13 @@ from linear_operator import to_linear_operator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
+from gwi.core.linalg import cholesky, solve_lower
 from gwi.core.noise import noise_features
 from gwi.estimators.regressor import GWIRegressor
 from gwi.models.regression import differentiable
 
 try:
-    from botorch.models.model import Model
+    from botorch.models.model import FantasizeMixin, Model
     from botorch.posteriors.gpytorch import GPyTorchPosterior
     from botorch.posteriors.posterior import Posterior
 except ModuleNotFoundError as error:
@@ -30,18 +31,20 @@ if TYPE_CHECKING:
 RELATIVE_JITTER = 1e-10
 
 
-class BoTorchModel(Model):
+class BoTorchModel(Model, FantasizeMixin):
     """The law of f under a fitted regressor, in the units of its rows and targets, differentiable in the rows.
 
     BoTorch maximises: fit the regressor to −y to minimise y. The model is a view, so a regressor that is fitted again or updated
-    changes it too. Algebra is in float64 whatever the dtype of the rows.
+    changes it too. Algebra is in float64 whatever the dtype of the rows. `condition_on_observations` and `fantasize` condition
+    the same Gaussian measure as `GWIRegressor.update`, for each batch of observations, and leave the regressor as it is.
 
     Args:
         regressor: fitted, with a mean that has gradients: ``"svgp-all"``, ``"svgp"``, ``"network"``, ``"svgp+network"``, a
             module.
+        observed: rows, targets and their noise variances that f is conditioned on.
     """
 
-    def __init__(self, regressor: GWIRegressor):
+    def __init__(self, regressor: GWIRegressor, observed: tuple[Tensor, Tensor, Tensor] | None = None):
         super().__init__()
         if not hasattr(regressor, "model_"):
             raise NotFittedError("BoTorchModel needs a fitted GWIRegressor: call its fit(X, y) first.")
@@ -51,6 +54,7 @@ class BoTorchModel(Model):
                 'none: fit GWIRegressor with mean="svgp-all", "svgp", "network", "svgp+network" or a torch module instead.'
             )
         self.regressor = regressor
+        self.observed = observed
 
     @property
     def num_outputs(self) -> int:
@@ -59,10 +63,51 @@ class BoTorchModel(Model):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Empty: one model, whatever the batch of rows."""
-        return torch.Size()
+        """That of the observations; empty without: one model, whatever the batch of rows."""
+        return torch.Size() if self.observed is None else self.observed[1].shape[:-2]
 
-    def posterior(
+    @property
+    def likelihood(self) -> None:
+        """None to BoTorch: the noise depends on the row, and `posterior` adds it."""
+
+    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **_: object) -> BoTorchModel:
+        """The model given that y was Y at the rows X, for each batch of them; the regressor stays as it is.
+
+        Args:
+            X: rows, (*B, n, D).
+            Y: targets, (*B, n, J), or with more batches before, such as fantasies.
+            noise: variances of Y around f, of its shape; the regressor's σ²(x) unless given, untempered like f.
+        """
+        if Y.shape[-2:] != (X.shape[-2], self.num_outputs):
+            raise ValueError(
+                f"Y needs one row for each of the {X.shape[-2]} rows and {self.num_outputs} column(s); got {tuple(Y.shape)}."
+            )
+        if noise is None:
+            noise = self._noise_variance(X, self.regressor.model_.joint(X)[0]).mT
+        batch = torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2], self.batch_shape)
+        new = [part.to(torch.float64).expand(*batch, *part.shape[-2:]) for part in (X, Y, noise.expand_as(Y))]
+        if self.observed is not None:
+            old = (part.expand(*batch, *part.shape[-2:]) for part in self.observed)
+            new = [torch.cat(pair, dim=-2) for pair in zip(old, new, strict=True)]
+        return BoTorchModel(self.regressor, (new[0], new[1], new[2]))
+
+    def _joint(self, X: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
+        """Mean and covariance of f, given what was observed."""
+        if self.observed is None:
+            return self.regressor.model_.joint(X)
+        seen, values, noise = self.observed
+        batch, num_seen = torch.broadcast_shapes(X.shape[:-2], seen.shape[:-2]), seen.shape[-2]
+        rows = torch.cat([seen.expand(*batch, *seen.shape[-2:]), X.to(seen).expand(*batch, *X.shape[-2:])], dim=-2)
+        mean, covariance = self.regressor.model_.joint(rows)
+        factor = cholesky(
+            covariance[..., :num_seen, :num_seen] + torch.diag_embed(noise.mT.expand(*mean.shape[:-1], -1)), name="K + σ²"
+        ).factor
+        halves = solve_lower(factor, covariance[..., :num_seen, num_seen:])
+        errors = solve_lower(factor, (values.mT - mean[..., :num_seen])[..., None])
+        mean = mean[..., num_seen:] + (halves.mT @ errors)[..., 0]
+        return mean, covariance[..., num_seen:, num_seen:] - halves.mT @ halves
+
+    def posterior(  # type: ignore[override]
         self,
         X: Float[Tensor, "*B Q D"],
         output_indices: list[int] | None = None,
@@ -83,7 +128,7 @@ class BoTorchModel(Model):
         if X.shape[-1] != self.regressor.n_features_in_:
             raise ValueError(f"The model was fitted to {self.regressor.n_features_in_} features; the rows have {X.shape[-1]}.")
         # Not through regressor.posterior: its MultivariateNormal factorises at once, and two equal rows have no factor.
-        mean, covariance = self.regressor.model_.joint(X)
+        mean, covariance = self._joint(X)
         scale = mean.new_tensor(self.regressor.model_.scales.y_scale)[:, None]
         # A variance below zero is rounding too, and is made zero first.
         extra = RELATIVE_JITTER * scale.square() + (-covariance.diagonal(dim1=-2, dim2=-1)).clamp_min(0)

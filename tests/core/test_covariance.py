@@ -12,6 +12,7 @@ from gwi.core.covariance import (
     covariance_problem,
     matched_divergence_weight,
     paper_initial_covariance,
+    relative_gap,
     shrinkage,
     titsias_covariance,
     trained_covariance,
@@ -330,3 +331,18 @@ def test_a_bounded_covariance_of_huge_eigenvalues_is_still_positive_semidefinite
     bounded = bounded_by_prior((vectors * values) @ vectors.mT)
     assert torch.linalg.eigvalsh(bounded)[0] > -1e-15 * 60
     SparsePosteriorKernel(default_kernel(1), torch.linspace(0, 9, 60, dtype=torch.float64)[:, None], bounded)
+
+
+def test_the_relative_gap_of_any_covariance_bounds_its_distance_to_the_optimum():
+    _, _, _, problem = toy_problem(0.1, 20.0)
+    best = wasserstein_covariance(problem, tolerance=1e-10)
+    assert relative_gap(problem, best.whitened_covariance) < 1e-6
+    prior_variance = problem.divergence_weight * problem.prior_factor.square().sum().item() / 60
+    for share in (0.01, 0.3, 1.0):
+        s = share * torch.eye(len(problem.features), dtype=F64)
+        value = covariance_objective(problem, share**0.5 * torch.eye(len(s), dtype=F64)).item()
+        variance = problem.residual_factor.square().sum(-1) + share * problem.features.square().sum(0)
+        positive = (problem.precision * variance).mean().item() + prior_variance
+        known = relative_gap(problem, s, best.lower_bound)
+        assert known == pytest.approx((value - best.lower_bound) / positive, rel=1e-9)
+        assert relative_gap(problem, s) >= known - 1e-9

@@ -10,7 +10,7 @@ from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.networks import mlp
-from gwi.core.posterior import CachedPosterior
+from gwi.core.posterior import CachedPosterior, with_disagreement
 
 F64 = torch.float64
 
@@ -106,7 +106,8 @@ def test_means_that_disagree_add_their_spread_to_the_kernel():
     stack = every_mean(kernel, z)["mixture of sums"]
     posterior = GaussianMeasure(stack, SparsePosteriorKernel(kernel, z, covariance(2, 10))).requires_grad_(False)
     gamma = torch.tensor([2.0, 5.0], dtype=F64)
-    prepared = CachedPosterior(posterior, gamma)
+    whole = with_disagreement(posterior, gamma, torch.tensor([1.0, 0.5], dtype=F64))
+    prepared = CachedPosterior(whole)
     x = rows(6, seed=7)
     members, mean = [part(x) for part in stack.means], stack(x)
     expected = torch.zeros(2, 6, 6, dtype=F64)
@@ -114,12 +115,18 @@ def test_means_that_disagree_add_their_spread_to_the_kernel():
         for k, member in enumerate(members):
             delta = member[j] - mean[j]
             expected[j] += gamma[j] * stack.weights[j, k] * torch.outer(delta, delta)
-    torch.testing.assert_close(prepared.disagreement(x), expected)
+    torch.testing.assert_close(prepared.cross(prepared.at(x), prepared.at(x))[1], expected)
     found_mean, r, spread = prepared.parts(x)
     torch.testing.assert_close(found_mean, mean)
     torch.testing.assert_close(spread, expected.diagonal(dim1=1, dim2=2))
     torch.testing.assert_close(r, posterior.marginals(x)[1])
     _, joint = prepared.joint(x[None])
-    torch.testing.assert_close(joint[0], posterior(x).covariance_matrix + expected, rtol=1e-8, atol=1e-8)
+    wanted = torch.tensor([1.0, 0.5], dtype=F64)[:, None, None] * posterior(x).covariance_matrix + expected
+    torch.testing.assert_close(joint[0], wanted, rtol=1e-8, atol=1e-8)
+    # The measure itself says the same in every way it is asked.
+    torch.testing.assert_close(whole(x).covariance_matrix, wanted, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(whole.kernel(x, x[:2]).to_dense(), wanted[:, :, :2], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(whole.marginals(x)[1], wanted.diagonal(dim1=1, dim2=2), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(prepared.marginals(x)[1], whole.marginals(x)[1], rtol=1e-8, atol=1e-8)
     # One mean that has all the weight cannot disagree with itself.
     assert (expected[1] == 0).all()

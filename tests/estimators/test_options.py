@@ -13,7 +13,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 
-from class_data import split_classes, three_classes
+from class_data import three_classes
 from gwi import GWIClassifier, GWIRegressor, load
 from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
@@ -248,33 +248,6 @@ def test_wrong_values_of_one_task_are_named_in_one_sentence(model, message):
 
 
 # What the classifier has of the regressor
-
-
-@pytest.mark.parametrize("mean", ["svgp", "linear", ["svgp", "linear"]], ids=str)
-def test_update_takes_new_rows_into_a_classifiers_covariance(mean):
-    x, y, x_new, y_new = split_classes()
-    model = GWIClassifier(mean, random_state=0).fit(x[:60], y[:60])
-    far = np.random.default_rng(0).normal(20, 0.5, (30, 2))
-    before = model.predict_proba(x_new)
-    unknown = model.ood_score(far).mean()
-    assert model.update(far, np.repeat(y[:1], 30)) is model
-    assert model.summary_.num_rows == 90
-    assert model.ood_score(far).mean() < 0.5 * unknown
-    assert (model.predict(x_new) == y_new).mean() > 0.85
-    assert not np.array_equal(model.predict_proba(x_new), before)
-    np.testing.assert_allclose(model.predict_proba(x_new).sum(1), 1, atol=1e-12)
-
-
-def test_an_update_of_a_classifier_refuses_unknown_labels_files_and_networks_alone(tmp_path):
-    x, y = three_classes(60)
-    model = GWIClassifier("linear", random_state=0).fit(x, y)
-    with pytest.raises(ValueError, match="'oak'"):
-        model.update(x[:1], ["oak"])
-    with pytest.raises(ValueError, match="holds no training rows"):
-        load(model.save(tmp_path / "model.gwi")).update(x, y)
-    alone = GWIClassifier(Frozen(mlp(2, 3)), random_state=0).fit(x[:30], y[:30], validation=(x[30:], y[30:]))
-    with pytest.raises(ValueError, match=r"a network alone .* holds no training rows"):
-        alone.update(x, y)
 
 
 def test_the_plan_of_a_classifier_keeps_to_max_time():

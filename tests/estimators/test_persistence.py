@@ -161,10 +161,23 @@ def test_no_target_is_in_the_file_and_the_summary_says_when_all_rows_are(tmp_pat
     assert "holds all inputs" not in str(fitted(covariance=Covariance(num_inducing=10)).summary_)
 
 
-def test_a_loaded_model_says_why_it_cannot_be_updated(tmp_path):
-    loaded = load(fitted().save(tmp_path / "model.gwi"))
-    with pytest.raises(ValueError, match="holds no training rows"):
-        loaded.update(X, Y)
+def test_a_loaded_model_is_updated_like_the_one_that_was_saved_and_saved_again(tmp_path):
+    model = fitted().update(X[:4] + 3, Y[:4])
+    loaded = load(model.save(tmp_path / "model.gwi"))
+    far = X[:9] + 3
+    for found, wanted in zip(loaded.predict(far, return_std=True), model.predict(far, return_std=True), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert str(loaded.summary_) == str(model.summary_)
+    again = load(loaded.update(far[4:], Y[4:9]).save(tmp_path / "again.gwi"))
+    model.update(far[4:], Y[4:9])
+    for found, wanted in zip(again.predict(far, return_std=True), model.predict(far, return_std=True), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)
+    document, tensors = from_bytes((tmp_path / "again.gwi").read_bytes())
+    name = document["model"]["kernel"]["observed"]["values"]
+    for wrong in (tensors[name][:, 1:], tensors[name][0]):
+        (tmp_path / "wrong.gwi").write_bytes(to_bytes(document, tensors | {name: wrong}))
+        with pytest.raises(ModelFileError, match="parts do not fit together"):
+            load(tmp_path / "wrong.gwi")
 
 
 def test_loading_leaves_the_global_generator_alone(tmp_path):

@@ -1,6 +1,7 @@
 """GWIRegressor does what scikit-learn's users expect, and its intervals hold what they promise."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gwi import GWIRegressor
+from gwi.core.distributions import quantile
 from gwi.core.networks import mlp
 from gwi.parts import Covariance, Gaussian
 from waves import wave
@@ -100,7 +102,7 @@ def test_posterior_is_the_joint_law_of_f_in_the_units_of_the_target(fitted):
     x, _ = wave(15, seed=1)
     law = fitted.posterior(x)
     np.testing.assert_allclose(law.mean.numpy(), fitted.predict(x))
-    np.testing.assert_allclose(law.variance.numpy(), fitted.decompose(x).epistemic, rtol=1e-6)
+    np.testing.assert_allclose(law.variance.numpy() * fitted.tempering_factor_[0], fitted.decompose(x).epistemic, rtol=1e-6)
     assert law.rsample(torch.Size([3])).shape == (3, 15)
 
 
@@ -109,16 +111,46 @@ def test_variance_is_epistemic_plus_aleatoric(fitted):
     parts = fitted.decompose(x)
     _, std = fitted.predict(x, return_std=True)
     np.testing.assert_allclose(parts.total, std**2)
-    np.testing.assert_allclose((parts.epistemic + parts.aleatoric) * fitted.tempering_factor_[0], parts.total)
+    np.testing.assert_array_equal(parts.epistemic + parts.aleatoric, parts.total)
+
+
+def test_every_answer_is_of_one_measure(fitted):
+    x, _ = wave(12, seed=1)
+    x, scales = 3 * x, fitted.model_.scales
+    assert fitted.summary_.disagreement_weight[0] > 0
+    law, q = fitted.posterior(x), fitted.posterior_(scales.rows(x, "cpu"))
+    level = scales.y_scale[0] ** 2
+    np.testing.assert_allclose(q.covariance_matrix[0] * level, law.covariance_matrix, rtol=1e-6, atol=1e-8 * level)
+    np.testing.assert_allclose(q.mean[0] * scales.y_scale + scales.y_centre, law.mean)
+    parts, (_, joint) = fitted.decompose(x), fitted.predict(x, return_cov=True)
+    np.testing.assert_allclose(parts.epistemic, law.variance * fitted.tempering_factor_[0], rtol=1e-6)
+    np.testing.assert_allclose(joint, law.covariance_matrix * fitted.tempering_factor_[0] + np.diag(parts.aleatoric), rtol=1e-6)
+
+
+@pytest.mark.parametrize("degrees", [4.0, 8.0, np.inf])
+def test_joint_draws_have_the_covariance_of_predict_whatever_the_tails(fitted, degrees):
+    model = replace(fitted.model_, degrees_of_freedom=np.array([degrees]))
+    x = np.array([[1.0], [1.1], [2.0]])
+    draws, covariance = model.sample(x, 100_000, np.random.RandomState(0))[0], model.covariance(x)[0]
+    std = np.sqrt(covariance.diagonal())
+    errors = (draws - model.mean(x)[0][:, None]) / std[:, None]
+    wanted = covariance / np.outer(std, std)
+    # The sign of two errors agrees with probability ½ + arcsin ρ/π under any elliptical law: no fourth moments are needed.
+    same = ((errors[:, None] > 0) == (errors > 0)).mean(-1)
+    np.testing.assert_allclose(np.sin(np.pi * (same - 0.5)), wanted, atol=0.015)
+    if degrees > 4:
+        np.testing.assert_allclose(np.corrcoef(errors), wanted, atol=0.02)
+    for level in (0.025, 0.5, 0.9):
+        np.testing.assert_allclose((errors < quantile(np.array(level), degrees)).mean(1), level, atol=0.006)
 
 
 def test_away_from_data_the_variance_of_f_returns_to_the_priors_and_the_score_to_one(fitted):
     near, far = np.array([[0.3]]), np.array([[60.0]])
     alone = GWIRegressor("svgp", random_state=0).fit(*wave())
     prior = alone.posterior_.kernel.prior_kernel.outputscale.item() * np.var(wave()[1])
-    assert alone.decompose(far).epistemic[0] == pytest.approx(prior, rel=1e-6)
+    assert alone.posterior(far).variance.item() == pytest.approx(prior, rel=1e-6)
     # Where stacked means disagree, f is even less known.
-    assert fitted.decompose(far).epistemic[0] >= 0.99 * prior
+    assert fitted.posterior(far).variance.item() >= 0.99 * prior
     for model in (alone, fitted):
         assert model.ood_score(far)[0] == pytest.approx(1.0)
         assert model.ood_score(near)[0] < 0.05

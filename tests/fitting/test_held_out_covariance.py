@@ -1,18 +1,22 @@
 """Covariances of rows that stand for several."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from gwi import GWIRegressor
 from gwi.core.kernels import default_kernel
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Scales
+from gwi.fitting import held_out_covariance
 from gwi.fitting.data import ArrayData, HeldOut
 from gwi.fitting.held_out_covariance import CovarianceSolver
 from gwi.fitting.logit_targets import indicators
 from gwi.parts import Covariance
+from waves import wave
 
 
 def test_a_row_that_stands_for_three_counts_as_three():
@@ -33,3 +37,16 @@ def test_a_row_that_stands_for_three_counts_as_three():
     torch.testing.assert_close(found[0].whitened_covariance, found[1].whitened_covariance)
     torch.testing.assert_close(found[0].variance, found[1].variance)
     assert found[0].divergence_weight == pytest.approx(found[1].divergence_weight, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["wasserstein", "trained"])
+def test_the_gap_is_that_of_the_covariance_that_is_kept(kind, monkeypatch):
+    x, y = wave(150)
+    covariance = Covariance(kind, num_inducing=20)
+    model = GWIRegressor("svgp", random_state=0, covariance=covariance).fit(x, y)
+    assert "duality gap" not in str(model.summary_)
+    # An S far from the optimum, as a solver that was stopped leaves it, is not kept in silence.
+    monkeypatch.setattr(held_out_covariance, "bounded_by_prior", lambda s: torch.eye(len(s), dtype=s.dtype))
+    worse = GWIRegressor("svgp", random_state=0, covariance=covariance).fit(x, y)
+    found = re.search(r"duality gap of (\S+), above 1e-04", str(worse.summary_))
+    assert float(found[1]) > 0.01

@@ -138,7 +138,7 @@ def test_bands_are_as_wide_as_the_standard_deviations_say(one_feature):
     ax = plots.plot_prediction(one_feature, x, y, num_points=50, margin=0.0)
     grid = np.linspace(x.min(), x.max(), 50)[:, None]
     mean, std = one_feature.predict(grid, return_std=True)
-    std_of_f = np.sqrt(one_feature.decompose(grid).epistemic * one_feature.tempering_factor_[0])
+    std_of_f = np.sqrt(one_feature.decompose(grid).epistemic)
     of_y, of_f = bands(ax)
     np.testing.assert_allclose(np.diff(of_y)[:, 0], 2 * 1.96 * std)
     np.testing.assert_allclose(np.diff(of_f)[:, 0], 2 * 1.96 * std_of_f)
@@ -294,7 +294,7 @@ def test_the_map_shows_the_standard_deviation_of_f_and_every_row(fitted):
     mesh, dots = ax.collections[:2]
     first, second = (np.linspace(x[:, d].min(), x[:, d].max(), 12) for d in (1, 0))
     grid = np.array([(b, a) for b in second for a in first])
-    expected = np.sqrt(fitted.decompose(grid).epistemic * fitted.tempering_factor_[0])
+    expected = np.sqrt(fitted.decompose(grid).epistemic)
     np.testing.assert_allclose(np.ravel(mesh.get_array()), expected)
     np.testing.assert_allclose(dots.get_offsets(), x[:, ::-1])
     assert ax.figure.axes[1].get_ylabel() == "std of f (unit of y)"

@@ -175,9 +175,10 @@ class CovarianceSolution:
     Attributes:
         whitened_covariance: S.
         objective: J(S).
-        duality_gap: an upper bound on J(S) − min J, relative to the sum of J's positive terms.
+        duality_gap: an upper bound on J(S) − min J, relative to the sum of J's positive terms at S.
         objectives: J at each iteration.
         converged: whether the gap reached the tolerance.
+        lower_bound: what no J is below.
     """
 
     whitened_covariance: Float[Tensor, "M M"]
@@ -185,6 +186,7 @@ class CovarianceSolution:
     duality_gap: float
     objectives: tuple[float, ...]
     converged: bool
+    lower_bound: float
 
 
 @torch.no_grad()
@@ -222,8 +224,34 @@ def wasserstein_covariance(
     # At small β the optimum is often S = 0, which F only approaches. Where zero is as good, it is the answer.
     if at_zero - lower_bound <= tolerance * scale:
         factor, objectives = torch.zeros_like(factor), [*objectives, at_zero]
-    gap = max(objectives[-1] - lower_bound, 0.0) / scale
-    return CovarianceSolution(factor @ factor.mT, objectives[-1], gap, tuple(objectives), gap <= tolerance)
+    s = factor @ factor.mT
+    gap = relative_gap(problem, s, lower_bound, objectives[-1])
+    return CovarianceSolution(s, objectives[-1], gap, tuple(objectives), gap <= tolerance, lower_bound)
+
+
+@torch.no_grad()
+def relative_gap(
+    problem: CovarianceProblem, s: Float[Tensor, "M M"], lower_bound: float | None = None, objective: float | None = None
+) -> float:
+    """An upper bound on J(S) − min J, relative to the sum of J's positive terms, of any S.
+
+    Args:
+        problem: J.
+        s: S, positive semi-definite.
+        lower_bound: what no J is below, where a solver has found it; that of S itself otherwise.
+        objective: J(S), where it is known.
+    """
+    factor = positive_semidefinite_factor(s, name="S")
+    phi = problem.features
+    value = float(covariance_objective(problem, factor)) if objective is None else objective
+    if lower_bound is None:
+        blocks = [problem.residual_factor, phi.mT @ factor]
+        parts = _singular_parts(problem.prior_factor.mT @ torch.cat(blocks, dim=1), accurate=True)
+        lower_bound = value - _duality_gap(problem, factor, parts, accurate=True)
+    variance = problem.residual_factor.square().sum(-1) + (phi.mT @ factor).square().sum(-1)
+    prior_variance = float(problem.prior_factor.square().sum()) / phi.shape[1]
+    scale = float((problem.precision * variance).mean()) + problem.divergence_weight * prior_variance
+    return max(value - lower_bound, 0.0) / scale
 
 
 def bounded_by_prior(whitened_covariance: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:

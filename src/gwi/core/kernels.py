@@ -1,4 +1,5 @@
-"""Kernels of the variational measure: the sparse posterior kernel r [eq:r_SVGP], feature kernels, the shrunken prior.
+"""Kernels of the variational measure: the sparse posterior kernel r [eq:r_SVGP], means that disagree, features, the shrunken
+prior.
 
 Prior kernels k are GPyTorch's own. Everything here is a GPyTorch kernel as well, so sums, products and scalings of them work.
 """
@@ -6,7 +7,7 @@ Prior kernels k are GPyTorch's own. Everything here is a GPyTorch kernel as well
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from gpytorch.constraints import Positive
@@ -165,6 +166,65 @@ def whitened_features(
 def residual_variance(prior_kernel: Kernel, x: Float[Tensor, "N D"], features: Float[Tensor, "*J M N"]) -> Float[Tensor, "*J N"]:
     """k(x, x) − φ(x)ᵀφ(x): the prior variance that Z leaves unexplained, at least zero."""
     return residual_part(kernel_variance(prior_kernel, x), features.square().sum(-2))
+
+
+class DisagreementKernel(Kernel):
+    """q(x, x') = a r(x, x') + γ Σ_k w_k δ_k(x) δ_k(x') with δ_k = m_k − Σ_l w_l m_l: r, and how far stacked means disagree.
+
+    The second part has rank K − 1: it is the covariance of a mean whose weights are uncertain.
+
+    Args:
+        kernel: r.
+        means: the m_k, each from (N, D) rows to (J, N) values; none where there is nothing to disagree.
+        weights: w, of each mean in each output.
+        disagreement_weight: γ of each output.
+        scale: a of each output.
+    """
+
+    has_lengthscale = False
+    weights: Tensor
+    disagreement_weight: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        kernel: SparsePosteriorKernel,
+        means: Sequence[nn.Module],
+        weights: Float[Tensor, "J K"],
+        disagreement_weight: Float[Tensor, " J"],
+        scale: Float[Tensor, " J"],
+    ):
+        super().__init__()
+        self.kernel, self.prior_kernel, self.inducing_points = kernel, kernel.prior_kernel, kernel.inducing_points
+        self.means = nn.ModuleList(means)
+        for name, value in (("weights", weights), ("disagreement_weight", disagreement_weight), ("scale", scale)):
+            self.register_buffer(name, value.detach().to(kernel.inducing_points))
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """One entry an output."""
+        return self.scale.shape
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
+        """q(x₁, x₂), or its diagonal."""
+        first = self._spread(x1)
+        if diag:
+            return self.scale[:, None] * kernel_variance(self.kernel, x1) + first.square().sum(-1)
+        second = first if x1 is x2 else self._spread(x2)
+        return self.scale[:, None, None] * kernel_matrix(self.kernel, x1, x2) + first @ second.mT
+
+    def factor(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N R"]:
+        """[√a B, √(γ w) δ(X)ᵀ] with B Bᵀ = r(X, X)."""
+        root = self.scale.sqrt()[:, None, None] * self.kernel.factor(x)
+        return torch.cat([root, self._spread(x)], dim=-1)
+
+    def _spread(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N K"]:
+        """√(γ w_k) δ_k(x)."""
+        if not self.means:
+            return x.new_zeros(len(self.scale), len(x), 0)
+        members = torch.stack([mean(x) for mean in self.means], dim=-1).expand(len(self.scale), -1, -1)
+        centred = members - (self.weights[:, None, :] * members).sum(-1, keepdim=True)
+        return (self.disagreement_weight[:, None, None] * self.weights[:, None, :]).sqrt() * centred
 
 
 class FeatureKernel(Kernel):

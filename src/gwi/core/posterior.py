@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gwi.core.kernels import SparsePosteriorKernel
+from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
 from gwi.core.linalg import condition_estimate, solve_lower, solve_lower_transposed
 from gwi.core.means import ConvexMean, KernelMean, SumMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
@@ -64,17 +65,26 @@ class KernelTerm(nn.Module):
         return self.coefficients @ self.basis(x)
 
 
+class AtRows(NamedTuple):
+    """Rows, and what Q has of them: the mean, √w_k (m_k − m_Q) of each member, and c."""
+
+    x: Tensor
+    mean: Tensor
+    spread: Tensor
+    coordinates: Tensor
+
+
 class CachedPosterior(nn.Module):
     """The marginals of Q at one kernel evaluation and one matrix product an output.
 
     With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ, the coordinates c(x) = UᵀL⁻¹ k_Z(x) give
     r(x, x) = (k(x, x) − Σ c²) + Σ s c²  [eq:r_SVGP], both parts at least zero. The mean is taken apart into its terms, and kernel
-    terms on the same Z share k_Z(x). Where it is a convex combination Σ_k w_k m_k of several, the kernel of Q has a second part,
-    γ Σ_k w_k δ_k(x) δ_k(x') with δ_k = m_k − m_Q: the means need not be right to disagree, but where they do they cannot all be.
+    terms on the same Z share k_Z(x). Of a `DisagreementKernel`, a r + γ Σ_k w_k δ_k δ_k', the second part comes from the same
+    members.
 
     Args:
-        posterior: Q with a `SparsePosteriorKernel`; its parameters must not change afterwards.
-        disagreement_weight: γ of each output; zero unless given.
+        posterior: Q with a `SparsePosteriorKernel`, or one inside a `DisagreementKernel` of its means; its parameters must not
+            change afterwards.
     """
 
     coordinates: Tensor
@@ -82,12 +92,13 @@ class CachedPosterior(nn.Module):
     coefficients: Tensor
     weights: Tensor
     gamma: Tensor
+    scale: Tensor
 
     @torch.no_grad()
-    def __init__(self, posterior: GaussianMeasure, disagreement_weight: Float[Tensor, " J"] | None = None):
+    def __init__(self, posterior: GaussianMeasure):
         super().__init__()
-        kernel = posterior.kernel
-        mean = posterior.mean
+        mean, whole = posterior.mean, posterior.kernel
+        kernel = whole.kernel if isinstance(whole, DisagreementKernel) else whole
         if not isinstance(kernel, SparsePosteriorKernel) or kernel.prior_kernel.batch_shape.numel() != 1:
             raise TypeError("Only a posterior with a SparsePosteriorKernel over one prior kernel can be prepared.")
         if not isinstance(mean, nn.Module | None):
@@ -115,9 +126,10 @@ class CachedPosterior(nn.Module):
         self.register_buffer("weights", weights)
         self.register_buffer("coefficients", own)
         self.register_buffer("spectrum", spectrum)
-        self.register_buffer(
-            "gamma", lower.new_zeros(num_outputs) if disagreement_weight is None else disagreement_weight.to(lower)
-        )
+        has_parts = isinstance(whole, DisagreementKernel)
+        self.register_buffer("gamma", whole.disagreement_weight if has_parts else lower.new_zeros(num_outputs))
+        self.register_buffer("scale", whole.scale if has_parts else lower.new_ones(num_outputs))
+        self.posterior = posterior
         whitened = self.basis.factor is not None
         self.register_buffer("coordinates", vectors.mT.contiguous() if whitened else solve_lower_transposed(lower, vectors).mT)
 
@@ -144,7 +156,7 @@ class CachedPosterior(nn.Module):
         return mean, self.weights[..., None].sqrt() * (members - mean)
 
     def parts(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
-        """Mean, r and γ d² at each row."""
+        """Mean, r and γ d² at each row; the variance of F is a r + γ d²."""
         basis = self.basis(x)
         squares = (self.coordinates @ basis).square()
         variance = residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2))
@@ -152,6 +164,18 @@ class CachedPosterior(nn.Module):
         mean, spread = self._mean(x, basis)
         mean, variance = torch.broadcast_tensors(mean, variance)
         return mean, variance, self.gamma[:, None] * spread.square().sum(0).expand_as(variance)
+
+    def at(self, x: Float[Tensor, "N D"]) -> AtRows:
+        """What `cross` needs of rows."""
+        basis = self.basis(x)
+        return AtRows(x, *self._mean(x, basis), self.coordinates @ basis)
+
+    def cross(self, first: AtRows, second: AtRows) -> tuple[Float[Tensor, "J n N"], Float[Tensor, "J n N"]]:
+        """r, and γ Σ_k w_k δ_k δ_k', between rows."""
+        prior = kernel_matrix(self.basis.prior_kernel, first.x, second.x)
+        explained = first.coordinates.mT @ ((1 - self.spectrum)[..., None] * second.coordinates)
+        r = (prior - explained).expand(len(self.scale), -1, -1)
+        return r, self.gamma[:, None, None] * torch.einsum("kjn,kjm->jnm", first.spread, second.spread).expand_as(r)
 
     def residual(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
         """k(x, x) − φ(x)ᵀφ(x) at each row: the prior variance that Z leaves unexplained."""
@@ -161,12 +185,7 @@ class CachedPosterior(nn.Module):
     def marginals(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean and variance of F(x) at each row."""
         mean, variance, disagreement = self.parts(x)
-        return mean, variance + disagreement
-
-    def disagreement(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N N"]:
-        """γ Σ_k w_k δ_k(x) δ_k(x') between the rows."""
-        mean, spread = self._mean(x, self.basis(x))
-        return self.gamma[:, None, None] * torch.einsum("kjn,kjm->jnm", spread, spread).expand(len(mean), -1, -1)
+        return mean, self.scale[:, None] * variance + disagreement
 
     def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
         """Mean and covariance of F at each batch of rows, differentiable in x where the mean is."""
@@ -177,12 +196,27 @@ class CachedPosterior(nn.Module):
         c = (self.coordinates @ basis).expand(mean.shape[0], -1, -1)
         c = c.reshape(*c.shape[:2], -1, size).permute(2, 0, 1, 3)
         prior = kernel_matrix(self.basis.prior_kernel, x.reshape(-1, size, x.shape[-1]))[:, None]
-        covariance = prior - c.mT @ ((1 - self.spectrum)[..., :, None] * c)
+        covariance = self.scale[:, None, None] * (prior - c.mT @ ((1 - self.spectrum)[..., :, None] * c))
         if len(spread) > 0:
             spread = spread.reshape(*spread.shape[:2], -1, size)
             covariance = covariance + self.gamma[:, None, None] * torch.einsum("kjbn,kjbm->bjnm", spread, spread)
         mean = mean.reshape(mean.shape[0], -1, size).movedim(0, 1)
         return mean.reshape(*batch, -1, size), covariance.reshape(*batch, -1, size, size)
+
+
+def with_disagreement(
+    posterior: GaussianMeasure, disagreement_weight: Float[Tensor, " J"], scale: Float[Tensor, " J"] | None = None
+) -> GaussianMeasure:
+    """Q with kernel a r + γ Σ_k w_k δ_k δ_k' in place of r; as it is where that is the same, or its kernel is whole already."""
+    mean, kernel = posterior.mean, posterior.kernel
+    stacked = isinstance(mean, ConvexMean) and bool((disagreement_weight > 0).any())
+    scaled = scale is not None and bool((scale != 1).any())
+    if not isinstance(kernel, SparsePosteriorKernel) or not (stacked or scaled):
+        return posterior
+    scale = torch.ones_like(disagreement_weight) if scale is None else scale
+    means, weights = (list(mean.means), mean.weights) if stacked and isinstance(mean, ConvexMean) else ([], scale[:, None][:, :0])
+    whole = DisagreementKernel(kernel, means, weights.expand(len(scale), -1), disagreement_weight, scale)
+    return GaussianMeasure(mean, whole).requires_grad_(False).eval()
 
 
 def _spectrum(factor: Float[Tensor, "*J M M"]) -> tuple[Float[Tensor, "*K M M"], Float[Tensor, "*J M"]]:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -333,37 +333,35 @@ class GWIEstimator(BaseEstimator):
 
     @property
     def posterior_(self) -> GaussianMeasure:
-        """Q: on standardised rows and targets, or over unscaled logits."""
+        """Q: on standardised rows and targets, untempered; or over unscaled logits, tempered."""
         return self.model_.posterior
 
-    def update(self, X: Any, y: Any) -> Self:
-        """Take new rows into covariance, noise and tempering without a refit.
+    def update(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn new rows without a refit: the Gaussian measure Q, mean and covariance, is conditioned on them.
 
-        The mean stays, unless it is a single kernel expansion, whose coefficients are in closed form. Networks, boosting, weights
-        of a stack and, but for ``kernel_fit="residuals"``, hyper-parameters stay too.
+        Whatever the mean is, it gets the exact Gaussian-process correction of its errors at the new rows, and what is known of f
+        afterwards is known of the corrected mean. Labels of classes do so by Laplace's approximation. Noise, tails, tempering,
+        conformal scores, scales of logits and hyper-parameters stay as fitted: few new rows from one place say little of them.
+        Updating twice is updating once with all rows (with labels, nearly). Models from files, streams and of any mean can be
+        updated, with up to 5,000 rows in all; after that, or when `diagnose` says that the noise has changed, fit again.
 
         Args:
             X: new rows.
             y: their targets.
+            sample_weight: of each row; w counts as w rows with this target.
 
         Returns:
             The estimator.
         """
-        start = time.perf_counter()
-        check_is_fitted(self, "model_")
-        if self._fit is None:
-            raise ValueError(
-                "A model from a file, a stream, a network alone or the paper's protocol holds no training rows to add new ones "
-                "to; refit, or update before saving."
-            )
-        X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, reset=False, **self._targets.checks)
+        rows = self._rows(X)
         targets, scales = self._targets.encode(y), self.model_.embedding.scales
+        if len(targets) != len(rows):
+            raise ValueError(f"update needs a target for each row; got {len(targets)} targets and {len(rows)} rows.")
         if targets.ndim == 2 and targets.shape[1] != len(scales.y_scale):
             raise ValueError(f"The model was fitted to {len(scales.y_scale)} target(s); the new rows have {targets.shape[1]}.")
-        task = self._task()
-        new = scales.rows(X, self.device), task.targets(targets, scales, self.device)
-        self._fit = updated(self._fit, self.model_.cached, *new, task, self._options())
-        self._keep(self._fit, start)
+        weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        kept = weight > 0
+        self.model_, self.summary_ = updated(self.model_, self.summary_, rows[kept], targets[kept], weight[kept], self._task())
         return self
 
     def share_seen(self, X: Any, y: Any) -> float:
@@ -378,7 +376,7 @@ class GWIEstimator(BaseEstimator):
         """Write the fitted model into one file, all of it or nothing; `gwi.load` reads it.
 
         The file holds numbers and names only: no targets, and of the rows only inducing and basis points (`summary_` says when
-        those are all rows).
+        those are all rows). Of rows that came by `update` it holds the rows and the errors of the mean there.
 
         Args:
             path: of the file.

@@ -104,7 +104,8 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         verbose: 1 shows progress and prints the summary; default 0.
 
     Attributes:
-        posterior_: Q on standardised rows and targets.
+        posterior_: Q on standardised rows and targets: `posterior(X)` in other units, untempered like it. What is said of y
+            (`predict`, `decompose`, `sample_y`, intervals, quantiles, `nll`) is tempered.
         model_: all that predicts.
         summary_: what was chosen.
 
@@ -195,7 +196,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         return self._shaped(mean[..., None] + std[..., None] * ends[:, None], X)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Joint draws of y at the rows: (N, n_samples), or (N, J, n_samples) for J targets."""
+        """Joint draws of y at the rows, with the covariance of `predict`: (N, n_samples), or (N, J, n_samples) for J targets."""
         rows = self._rows(X)
         return self._shaped(self.model_.sample(rows, n_samples, check_random_state(random_state)), X)
 
@@ -206,15 +207,16 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         return float(-self.model_.log_density(rows, targets).sum(0).mean())
 
     def decompose(self, X: Any) -> Decomposition:
-        """Epistemic, aleatoric and total variance of y, each of the shape of y."""
+        """Epistemic and aleatoric variance of y, tempered, and their sum; each of the shape of y."""
         _, variance, noise = self.model_.marginals(self._rows(X))
-        scale = (self.model_.scales.y_scale**2)[:, None]
-        total = (variance + noise) * self.model_.tempering_factor[:, None]
-        return Decomposition(*(self._shaped(part * scale, X) for part in (variance, noise, total)))
+        scale = (self.model_.scales.y_scale**2 * self.model_.tempering_factor)[:, None]
+        epistemic, aleatoric = variance * scale, noise * scale
+        return Decomposition(*(self._shaped(part, X) for part in (epistemic, aleatoric, epistemic + aleatoric)))
 
     def posterior(self, X: Any) -> MultivariateNormal:
-        """The joint law of f at the rows, untempered, in the target's own units; a batch entry a target if several.
+        """The joint law of f at the rows, in the target's own units; a batch entry a target if several.
 
+        Untempered: its variance times `tempering_factor_` is `decompose(X).epistemic`.
         Tensors may have batch axes before the rows, and gradients with respect to them pass through.
         """
         if not isinstance(X, Tensor):

@@ -78,7 +78,6 @@ class HeldOut:
         folds: where the training rows do not all judge in turn, which of them do and what each fold has learned from.
         may_be_known: whether a mean that was trained elsewhere may have seen them: they are of the rows to learn from.
         unit: of each row, such as its group; rows of one unit err alike. None: each for itself.
-        late_variance: r at the last of the rows, which came by an update, from before they were taken in.
     """
 
     x: Float[Tensor, "V D"]
@@ -88,7 +87,6 @@ class HeldOut:
     may_be_known: bool
     folds: Folds | None = None
     unit: Int[Tensor, " V"] | None = None
-    late_variance: Float[Tensor, "J n"] | None = None
 
     @property
     def num_folds(self) -> int:

@@ -25,7 +25,7 @@ from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
 from gwi.fitting.folds import NUM_FOLDS, folds
-from gwi.fitting.held_out_covariance import CovarianceSolver
+from gwi.fitting.held_out_covariance import CovarianceSolver, said_of_gap
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.learners import learn, name_of, run_pending, stack
 from gwi.fitting.task import Fit, StackedMean, Task
@@ -142,6 +142,6 @@ def finish(
     mean = stack([member.mean for member in refined.members], refined.weights)
     s = torch.stack([part.whitened_covariance for part in covariances])
     posterior = GaussianMeasure(mean, SparsePosteriorKernel(fitted.kernel, prior.inducing_points, s)).requires_grad_(False).eval()
-    note = "; ".join(filter(None, (data.note, said)))
+    note = "; ".join(filter(None, (data.note, said, said_of_gap(covariances))))
     model, summary = task.calibrate(data, posterior, refined, covariances, embedding, note)
     return Fit(model, replace(summary, seconds=time.perf_counter() - start), data, prior, stacked, embedding)

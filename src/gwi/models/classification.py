@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gwi._typing import Array
+from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, conditioned, prepared
 from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
 from gwi.core.likelihoods.softmax import softmax_moments
+from gwi.core.likelihoods.softmax_mode import softmax_mode
 from gwi.core.measures import GaussianMeasure, kernel_variance
-from gwi.core.posterior import CachedPosterior
+from gwi.core.posterior import CachedPosterior, with_disagreement
 from gwi.core.scaling import CHUNK_SIZE, Embedding, embedded_rows, finite
 from gwi.models.levels import Levels
 
@@ -71,10 +73,11 @@ class UsualScores:
 class ClassificationModel:
     """All that predicts, and nothing else.
 
-    The logits are s·m(x) with independent Gaussian errors of variance α_j r_j(x) + γ d_j(x)².
+    The logits are s·m(x) with independent Gaussian errors of variance α_j r_j(x) + s² γ d_j(x)².
 
     Attributes:
-        posterior: Q over unscaled logits.
+        posterior: Q over unscaled logits, tempered: s times a draw of Q is a draw of the logits. The factors α_j/s² on r and the
+            disagreement of its means become part of its kernel.
         embedding: from the user's rows to Q's.
         classes: labels, in the order of the outputs.
         logit_scale: s, the inverse temperature.
@@ -93,11 +96,16 @@ class ClassificationModel:
     disagreement_weight: float
     epsilon: float | None
     usual: UsualScores
-    cached: CachedPosterior = field(init=False, repr=False)
+    cached: CachedPosterior | ConditionedPosterior = field(default=cast("CachedPosterior", None), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         gamma = torch.full((len(self.classes),), self.disagreement_weight, dtype=torch.float64)
-        object.__setattr__(self, "cached", CachedPosterior(self.posterior, gamma).requires_grad_(False))
+        factors = torch.as_tensor(self.tempering_factor) / self.logit_scale**2
+        object.__setattr__(self, "posterior", with_disagreement(self.posterior, gamma, factors))
+        # An update brings it along: all that does not depend on the new rows is ready already.
+        if self.cached is None or self.cached.posterior is not self.posterior:
+            prepare = prepared if isinstance(self.posterior.kernel, ConditionedKernel) else CachedPosterior
+            object.__setattr__(self, "cached", prepare(self.posterior).requires_grad_(False))
 
     @property
     def device(self) -> torch.device:
@@ -110,9 +118,8 @@ class ClassificationModel:
 
     def logits(self, rows: Float[Tensor, "N E"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean and variance of each logit, scaled and tempered."""
-        mean, variance, disagreement = self.cached.parts(rows)
-        alpha = variance.new_tensor(self.tempering_factor)[:, None]
-        return self.logit_scale * mean, alpha * variance + self.logit_scale**2 * disagreement
+        mean, variance = self.cached.marginals(rows)
+        return self.logit_scale * mean, self.logit_scale**2 * variance
 
     def _probabilities(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """E p, and the expected entropy of p."""
@@ -131,6 +138,23 @@ class ClassificationModel:
         parts = [self._probabilities(*self.logits(rows)) for rows in self.rows(X)]
         found, entropy = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
         return finite(found, "probability").T.copy(), finite(entropy, "entropy")
+
+    @torch.no_grad()
+    def given(self, X: NDArray[Any], y: Float[Tensor, "J N"], weight: Float[Array, " N"]) -> ClassificationModel:
+        """The model given more rows and indicators of their classes: Laplace's approximation around what Q says now.
+
+        A label tells little of a logit: at most what a number with noise of variance 4/s² does. So that logits stay independent
+        of each other, the curvature of the softmax is taken by its diagonal, which knows the differences of logits less well.
+        """
+        if self.epsilon is not None:
+            raise ValueError('update needs likelihood="softmax": robust-max has no curvature to learn by. Fit again on all rows.')
+        if not (self.tempering_factor > 0).all():
+            raise ValueError("update learns by the variance of the logits, and tempering=0 leaves none. Fit again on all rows.")
+        x = torch.cat(list(self.rows(X)))
+        mean, covariance = self.cached.joint(x)
+        w = x.new_tensor(weight)
+        new = conditioned(self.cached, x, *softmax_mode(mean, covariance, y.to(x), w, self.logit_scale))
+        return replace(self, posterior=new.posterior, cached=new)
 
     @torch.no_grad()
     def levels(self, x: Float[Tensor, "n E"]) -> Levels:

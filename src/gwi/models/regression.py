@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
-from scipy.stats import norm
 from torch import Tensor
 
 from gwi._typing import Array
+from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, conditioned, prepared
 from gwi.core.distributions import conformal_quantile, log_density, quantile
 from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
-from gwi.core.posterior import CachedPosterior
+from gwi.core.posterior import CachedPosterior, with_disagreement
 from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows, finite
 from gwi.models.levels import Levels
 
@@ -28,7 +28,7 @@ class RegressionModel:
     """All that predicts, and nothing else.
 
     Attributes:
-        posterior: Q on standardised rows and targets.
+        posterior: Q on standardised rows and targets, untempered; the disagreement of its means becomes part of its kernel.
         embedding: from the user's rows to Q's.
         noises: σ² of each target, standardised.
         tempering_factor: α_T of each target.
@@ -45,12 +45,14 @@ class RegressionModel:
     degrees_of_freedom: Array
     disagreement_weight: Array
     scores: Float[Tensor, "J V"]
-    cached: CachedPosterior = field(init=False, repr=False)
+    cached: CachedPosterior | ConditionedPosterior = field(default=cast("CachedPosterior", None), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "cached", CachedPosterior(self.posterior, torch.as_tensor(self.disagreement_weight)).requires_grad_(False)
-        )
+        object.__setattr__(self, "posterior", with_disagreement(self.posterior, torch.as_tensor(self.disagreement_weight)))
+        # An update brings it along: all that does not depend on the new rows is ready already.
+        if self.cached is None or self.cached.posterior is not self.posterior:
+            prepare = prepared if isinstance(self.posterior.kernel, ConditionedKernel) else CachedPosterior
+            object.__setattr__(self, "cached", prepare(self.posterior).requires_grad_(False))
 
     @property
     def device(self) -> torch.device:
@@ -143,27 +145,42 @@ class RegressionModel:
         )
 
     def sample(self, X: NDArray[Any], count: int, rng: np.random.RandomState) -> Float[Array, "J N S"]:
-        """Joint draws of y: each row's law is `log_density`'s, the dependence between rows that of the Gaussian measure."""
-        mean, std = self.law(X)
+        """Joint draws of y: each row's law is `log_density`'s, their covariance is `covariance`.
+
+        With tails these are of the multivariate t: y = m + √((ν − 2)/u) g with g ~ N(0, C) and one u ~ χ²_ν a draw. For each row
+        g/√(u/ν) is Student's t times √C_ii, so y has unit-variance t tails; E (ν − 2)/u = 1, so the covariance of y is C.
+        """
         draws = []
-        for j, covariance in enumerate(self.covariance(X)):
+        for mean, covariance, degrees in zip(self.mean(X), self.covariance(X), self.degrees_of_freedom, strict=True):
             values, vectors = np.linalg.eigh(covariance)
-            z = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.standard_normal((len(X), count)) / std[j][:, None]
-            if np.isfinite(self.degrees_of_freedom[j]):
-                z = quantile(norm.cdf(z), self.degrees_of_freedom[j])
-            draws.append(mean[j][:, None] + std[j][:, None] * z)
+            errors = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.standard_normal((len(X), count))
+            if np.isfinite(degrees):
+                errors *= np.sqrt((degrees - 2) / rng.chisquare(degrees, count))
+            draws.append(mean[:, None] + errors)
         return np.stack(draws)
 
     @torch.no_grad()
     def covariance(self, X: NDArray[Any]) -> Float[Array, "J N N"]:
         """The joint covariance of y at the rows, tempered, in its own units."""
         _, variance, noise = self.marginals(X)
-        rows = torch.cat(list(self.rows(X)))
-        factor = self.posterior.factor(rows)
-        joint = (factor @ factor.mT + self.cached.disagreement(rows)).cpu().numpy().copy()
+        joint = self.cached.joint(torch.cat(list(self.rows(X))))[1].cpu().numpy().copy()
         index = np.arange(len(X))
         joint[:, index, index] = variance + noise
         return joint * (self.tempering_factor * self.scales.y_scale**2)[:, None, None]
+
+    @torch.no_grad()
+    def given(self, X: NDArray[Any], y: Float[Tensor, "J N"], weight: Float[Array, " N"]) -> RegressionModel:
+        """The model given more rows and their standardised targets: Q conditioned on them, all else as it is.
+
+        σ² at these rows is the model's own, at the mean before any update, so that the order of updates changes nothing; a row of
+        weight w counts as w rows with this target, whose mean has the noise σ²/w. Tempering multiplies r and σ² alike, so that
+        the tempered law given the rows is the law given the rows, tempered.
+        """
+        x = torch.cat(list(self.rows(X)))
+        first = self.cached.first if isinstance(self.cached, ConditionedPosterior) else self.cached
+        noise = self.noise_variance(x, first.mean_at(x)) / x.new_tensor(weight)
+        new = conditioned(self.cached, x, y.to(x), noise)
+        return replace(self, posterior=new.posterior, cached=new)
 
     @torch.no_grad()
     def prior_variance(self, X: NDArray[Any]) -> Float[Array, " N"]:
@@ -191,12 +208,12 @@ class RegressionModel:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Predictive variance by its source, in the target's own units.
+    """Predictive variance by its source, in the target's own units, tempered as in `predict`.
 
     Attributes:
-        epistemic: of f, r and the disagreement of stacked means: what more data near x would remove.
-        aleatoric: σ², of y given f: what they would not.
-        total: their sum, tempered as in `predict`.
+        epistemic: α_T times the variance of f, r and the disagreement of stacked means: what more data near x would remove.
+        aleatoric: α_T σ², of y given f: what they would not.
+        total: their sum, the square of `predict`'s standard deviation.
     """
 
     epistemic: Any

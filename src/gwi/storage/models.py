@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gwi.core.conditioning import ConditionedKernel, ConditionedMean, Observations
 from gwi.core.features import NetworkFeatures
-from gwi.core.kernels import SparsePosteriorKernel
+from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import LogLinearNoise
 from gwi.core.scaling import Embedding, OutputsAndFeatures, Scales, StandardisedRows
@@ -39,6 +41,8 @@ _SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
 _SPAN = ("lowest", "highest")
 # Of a noise model, with their numbers of axes.
 _NOISE = {"log_level": 0, "slopes": 1, "centre": 1, "scale": 1}
+# Of rows that came by updates, with their numbers of axes.
+_OBSERVED = {"points": 2, "factor": 3, "values": 2}
 
 
 def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
@@ -47,12 +51,12 @@ def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
     Raises:
         UnsavableError: naming the part that cannot be stored, and what works instead.
     """
-    w = Writer()
+    w, mean, kernel = Writer(), model.posterior.mean, model.posterior.kernel
     document: Node = {
         "task": tag_of(model, _MODELS),
         "embedding": _encode_embedding(model.embedding, w),
-        "mean": encode_mean(model.posterior.mean, w, "mean"),
-        "kernel": _encode_posterior_kernel(model.posterior.kernel, w),
+        "mean": encode_mean(mean.mean if isinstance(mean, ConditionedMean) else mean, w, "mean"),
+        "kernel": _encode_posterior_kernel(kernel, w),
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
     }
     document |= _CODECS[document["task"]][0](model, w)
@@ -104,6 +108,8 @@ def decode_model(
         posterior = GaussianMeasure(decode_mean(document["mean"], r), kernel).requires_grad_(False).eval()
         tempering_factor = r.get(document["tempering_factor"], 1).cpu().numpy()
         model = decode(document, r, posterior=posterior, embedding=embedding, tempering_factor=tempering_factor)
+        if "given" in document["kernel"]:
+            model = _with_observations(model, document["kernel"]["observed"], r)
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
         # One prediction, so that parts that do not fit together show now and not later.
@@ -114,6 +120,19 @@ def decode_model(
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ModelFileError(f"The model's parts do not fit together ({printable(error)}); save the model again.") from error
     return model
+
+
+def _with_observations(model: Model, node: Node, r: Reader) -> Model:
+    """The model given the observations in a file; ValueError when they do not fit it."""
+    points, factor, values = (r.get(node[name], num_axes) for name, num_axes in _OBSERVED.items())
+    num_features, num_outputs = len(r.scales.x_scale), len(r.scales.y_scale)
+    fits = points.shape[1] == num_features and values.shape == (num_outputs, len(points))
+    refuse_if(not fits or factor.shape != (*values.shape, len(points)), "observed rows and their values have different sizes")
+    refuse_if((factor.diagonal(dim1=-2, dim2=-1) <= 0).any(), "observed rows have no noise")
+    observations, q = Observations(points, factor, values), model.posterior
+    assert isinstance(q.mean, nn.Module)
+    given = GaussianMeasure(ConditionedMean(q.mean, q.kernel, observations), ConditionedKernel(q.kernel, observations))
+    return replace(model, posterior=given.requires_grad_(False).eval())
 
 
 def _one_row(embedding: Embedding) -> NDArray[Any]:
@@ -235,8 +254,15 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
     return OutputsAndFeatures(features, scales, shape)
 
 
-def _encode_posterior_kernel(kernel: SparsePosteriorKernel, w: Writer) -> Node:
-    """r: its prior kernel, Z and S; a diagonal S as its diagonal."""
+def _encode_posterior_kernel(kernel: Kernel, w: Writer) -> Node:
+    """r: its prior kernel, Z and S; a diagonal S as its diagonal. Models put together what goes around it.
+
+    Rows that were observed stand in its place with r inside, so that a reader that does not know them does not take r for all.
+    """
+    if isinstance(kernel, ConditionedKernel):
+        observed = {name: w.put(f"observed.{name}", getattr(kernel.observations, name)) for name in _OBSERVED}
+        return {"given": _encode_posterior_kernel(kernel.kernel, w), "observed": observed}
+    kernel = kernel.kernel if isinstance(kernel, DisagreementKernel) else kernel
     factor = kernel.whitened_factor.detach()
     diagonal = factor.diagonal(dim1=-2, dim2=-1)
     # Of many points in full, for a file must not be small beside its k(Z, Z).
@@ -254,7 +280,7 @@ def _decode_posterior_kernel(document: Node, r: Reader) -> SparsePosteriorKernel
     """r from the whole document, whose kernels are read first; ValueError when its parts do not fit together."""
     num_features, num_outputs = len(r.scales.x_scale), len(r.scales.y_scale)
     r.kernels = [decode_kernel(node, r, num_features).to(r.device) for node in document["kernels"]]
-    node = document["kernel"]
+    node = document["kernel"].get("given", document["kernel"])
     z, factor = r.get(node["inducing_points"], 2), r.get(node["whitened_factor"], None)
     shapes = ((num_outputs, len(z)), (num_outputs, len(z), len(z)))
     refuse_if(z.shape[1] != num_features or factor.shape not in shapes, "inducing points, covariance and scales differ in size")
