@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
 from gwi import GWIRegressor
-from gwi.parts import Covariance, Gaussian, Paper
+from gwi.parts import Covariance, Gaussian, Paper, Trained
 
 from .answers import Case, Fitted
 from .data import boosting, diabetes, extra_trees, new_numbers, numbers, parquet, small_mlp, trained
@@ -132,7 +132,7 @@ def _(folder: Path) -> Fitted:
 @regressor("stack with a module")
 def _(folder: Path) -> Fitted:
     x, y = numbers(50)
-    means = ["svgp", small_mlp(4, 1)]
+    means = ["svgp", Trained(small_mlp(4, 1))]
     return Fitted(GWIRegressor(means, random_state=0).fit(x[:30], y[:30], validation=(x[30:], y[30:])), *new_numbers())
 
 
