@@ -71,7 +71,7 @@ def write(folder: Path) -> dict[str, Outcome]:
         with repeatable(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model, x = fit(), rows()
-            model.save(folder / f"{name}.gwi")
+            model.save(folder / f"{name}.gwi", overwrite=True)
             found[name] = _without_draws(predictions(model, x))
             found[name].add("input", np.asarray(x, dtype=np.float64))
     with repeatable(), tempfile.TemporaryDirectory() as place:
