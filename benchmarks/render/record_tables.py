@@ -292,6 +292,19 @@ def optimism() -> str:
     return table(["means", "rows", "tables", *(f"1 + {float(c):g}/V" if float(c) else "1" for c in candidates)], rows)
 
 
+def who_judges() -> str:
+    """One row a table: coverage in percent and NLL of fits that were not told who judges, and of those that were."""
+    found: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    for record in read("who_judges"):
+        for name in (record["table"], "all"):
+            found.setdefault((record["kind"], name), {}).setdefault(record["told"], []).append(record)
+    rows = []
+    for (kind, name), cell in sorted(found.items(), key=lambda item: (item[0][0], item[0][1] == "all")):
+        shown = [f"{100 * _mean(cell[told], 'coverage'):.1f} ({_mean(cell[told], 'nll'):.2f})".replace("-", "−") for told in cell]
+        rows.append([kind, f"**{name}**" if name == "all" else name, str(len(cell["after"])), *shown])
+    return table(["rows", "table", "splits", "before", "after"], rows)
+
+
 def _mean(records: Sequence[Record], name: str) -> float:
     return sum(float(record[name]) for record in records) / len(records)
 

@@ -161,7 +161,7 @@ def test_a_bug_sends_no_commands_to_the_terminal(capsys, monkeypatch):
         raise RuntimeError(EVIL)
 
     monkeypatch.setattr(table_model.TableModel, "load", broken)
-    assert cli.run(["info", "m.gwi"]) == 1
+    assert cli.run(["evaluate", "m.gwi", "data.csv"]) == 1
     assert not COMMANDS.search(capsys.readouterr().err)
 
 

@@ -21,11 +21,11 @@ import sys, time
 from gwi.cli import commands
 from gwi.estimators.table_model import TableModel
 plain = TableModel.predict
-def predict(self, table, coverage):
+def predict(self, table, *given):
     if table.number[0]:
         print("working", file=sys.stderr, flush=True)
         time.sleep(60)
-    return plain(self, table, coverage)
+    return plain(self, table, *given)
 TableModel.predict = predict
 commands.main()
 """
@@ -90,7 +90,7 @@ def test_a_broken_connection_to_something_else_is_no_success(folder, monkeypatch
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(table_model.TableModel, "load", broken)
-    assert cli.run(["info", f"{folder}/y.gwi"]) == 1
+    assert cli.run(["evaluate", f"{folder}/y.gwi", f"{folder}/data.csv"]) == 1
     assert "bug in gwi" in capsys.readouterr().err
 
 
@@ -106,10 +106,10 @@ def test_a_full_output_stream_is_one_sentence(folder):
 def test_an_interrupt_says_what_is_left(folder, tmp_path, capsys, monkeypatch):
     plain = table_model.TableModel.predict
 
-    def interrupted(self, table, coverage):
+    def interrupted(self, table, *given):
         if table.number[0]:
             raise KeyboardInterrupt
-        return plain(self, table, coverage)
+        return plain(self, table, *given)
 
     monkeypatch.setattr(table_model.TableModel, "predict", interrupted)
     arguments = ["predict", f"{folder}/y.gwi", f"{folder}/data.csv", "-q", "--chunk-size", "5"]

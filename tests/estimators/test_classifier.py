@@ -17,7 +17,7 @@ from gwi import GWIClassifier
 from gwi.core.networks import mlp
 from gwi.exceptions import UnsavableError
 from gwi.fitting import classification
-from gwi.parts import Covariance, Joint, Paper, RobustMax
+from gwi.parts import Covariance, Joint, Paper, RobustMax, Trained
 
 pytestmark = pytest.mark.unchecked
 
@@ -206,7 +206,7 @@ def test_what_cannot_be_stored_says_so(data, tmp_path):
         ({"tempering": "all"}, "tempering is"),
         ({"tempering": -1.0}, "at least zero"),
         ({"mean": Joint(mlp(2, 5), max_epochs=1)}, "5 outputs a row; there are 3 classes"),
-        ({"mean": [mlp(2, 1), "linear"]}, "1 outputs a row; there are 3 classes"),
+        ({"mean": [Trained(mlp(2, 1)), "linear"]}, "1 outputs a row; there are 3 classes"),
         ({"mean": Paper(mlp(2, 5))}, "5 outputs a row"),
         ({"kernel": "features"}, "needs a network"),
         ({"mean": []}, "empty list"),

@@ -243,7 +243,7 @@ def test_a_file_that_is_damaged_in_its_middle_is_a_mistake_of_the_user(tmp_path)
 
 
 def test_a_checkpoint_that_cannot_be_written_is_said_at_once(tmp_path, monkeypatch, capsys):
-    def full(*given):
+    def full(*given, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "write_atomically", full)

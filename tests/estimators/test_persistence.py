@@ -247,7 +247,7 @@ def mutated(data, rng):
 
 def test_ten_thousand_mutated_files_are_all_refused(tmp_path):
     model = fitted(
-        ["svgp", HistGradientBoostingRegressor(max_iter=3), mlp(2, hidden=(4,), generator=seeded())],
+        ["svgp", HistGradientBoostingRegressor(max_iter=3), Trained(mlp(2, hidden=(4,), generator=seeded()))],
         covariance=Covariance(num_inducing=8),
     )
     data = model.save(tmp_path / "model.gwi").read_bytes()
@@ -277,7 +277,7 @@ def nodes_of(value):
 
 def test_forged_files_with_a_right_checksum_are_refused_or_predict(tmp_path):
     model = fitted(
-        ["svgp", HistGradientBoostingRegressor(max_iter=3), mlp(2, hidden=(4,), generator=seeded())],
+        ["svgp", HistGradientBoostingRegressor(max_iter=3), Trained(mlp(2, hidden=(4,), generator=seeded()))],
         covariance=Covariance(num_inducing=8),
     )
     document, tensors = from_bytes(model.save(tmp_path / "model.gwi").read_bytes())

@@ -25,7 +25,7 @@ def rmse(model, x, y):
     return float(np.sqrt(np.mean((model.predict(x) - y) ** 2)))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_column_of_two_thousand_is_found_with_honest_intervals(seed):
     x, y, x_new, y_new = one_column(100, 2000, seed)
     start = time.process_time()

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +26,8 @@ from gwi._progress import Report, progress, silent
 from gwi._validation import as_array, floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Watch
-from gwi.estimators.inputs import Brought, require_unseen, training_batches, training_rows, validation_batches, validation_rows
+from gwi.estimators import inputs
+from gwi.estimators.inputs import Brought
 from gwi.evaluation.checks import severe_warnings
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
@@ -233,22 +233,24 @@ class GWIEstimator(BaseEstimator):
         return isinstance(X, DataLoader) or len(getattr(X, "shape", ())) > 2 or wants_features(self.kernel, (1,))
 
     def _table_maker(self, brought: Brought, features: Any, options: FitOptions) -> Callable[[], Fit]:
-        training = training_rows(self, brought)
+        training = inputs.training_rows(self, brought)
         validation = brought.validation
         if validation is not None and not isinstance(validation, DataLoader):
             names = getattr(self, "feature_names_in_", features)
             validation = validation_arrays(validation, names, labels=self._targets.are_labels)
-        judged = None if validation is None else validation_rows(self, validation)
+        judged = None if validation is None else inputs.validation_rows(self, validation)
         if judged is not None:
-            require_unseen((training.x, training.y), judged)
+            inputs.require_unseen((training.x, training.y), judged)
+        pairs = inputs.given_folds(self.cv, brought)
         if not self._by_paper:
-            if judged is None and brought.groups is None and isinstance(self.cv, Integral | str) and self.cv != "time":
-                training = training.ordered()
-            training = training.without_copies()
+            in_time = isinstance(self.cv, str) and self.cv == "time"
+            training = (training if in_time or judged is not None else training.ordered()).without_copies(pairs)
             if training.num_copies > MANY_COPIES * (len(training.x) + training.num_copies):
                 warnings.warn(f"{training.note}. Pass sample_weight where they are to count more.", GWIWarning, stacklevel=4)
         if len(training.x) < 2:
             raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
+        if pairs:
+            options = replace(options, cv=training.folds(pairs))
         task = self._task()
         data = pipeline.array_data(
             task, training.x, training.y, options, weight=training.weight, validation=judged, groups=training.groups
@@ -284,13 +286,13 @@ class GWIEstimator(BaseEstimator):
     def _network_maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
         if brought.sample_weight is not None or brought.groups is not None:
             raise ValueError("A module as mean takes neither sample_weight nor groups; leave them out.")
-        training, shape = training_batches(self, brought.X, brought.y)
+        training, shape = inputs.training_batches(self, brought.X, brought.y)
         validation = brought.validation
         if validation is not None:
             rows, targets = (validation, None) if isinstance(validation, DataLoader) else validation
-            judged = validation_batches(self, rows, targets, shape)
+            judged = inputs.validation_batches(self, rows, targets, shape)
             if training.targets is not None and judged.targets is not None:
-                require_unseen((training.rows, training.targets), (judged.rows, judged.targets))
+                inputs.require_unseen((training.rows, training.targets), (judged.rows, judged.targets))
         elif self._is_frozen:
             raise ValueError(
                 "A torch module is taken as it is: it may have seen the training rows, so they cannot judge its errors. "

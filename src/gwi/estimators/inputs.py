@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -48,14 +50,24 @@ class TrainingRows:
         y: encoded targets.
         weight: of each row.
         groups: of each row, or None.
-        num_copies: rows that were left out.
+        place: of each row that the user brought, its place among these; −1 where it is left out.
+        num_copies: rows that were left out as copies.
     """
 
     x: NDArray[Any]
     y: NDArray[Any]
     weight: NDArray[Any]
     groups: NDArray[Any] | None
+    place: NDArray[np.int64]
     num_copies: int = 0
+
+    def folds(self, pairs: Sequence[tuple[Any, Any]]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Pairs of numbers of the user's rows, those to learn from and those to judge, as numbers of these."""
+        found = []
+        for train, test in pairs:
+            learned, judged = (np.unique(self.place[np.asarray(rows)]) for rows in (train, test))
+            found.append((learned[learned >= 0], np.setdiff1d(judged[judged >= 0], learned)))
+        return found
 
     @property
     def note(self) -> str:
@@ -70,22 +82,36 @@ class TrainingRows:
         if len(self.x) >= ORDERED_BELOW:
             return self
         rows = np.lexsort(np.column_stack([self.x, self.y]).T[::-1])
-        return self._some(rows, self.weight[rows])
+        return self._some(rows, self.weight[rows], np.argsort(rows))
 
-    def without_copies(self) -> TrainingRows:
-        """Each row once, where there are enough of them with the mean of its copies' weights, else with their sum."""
+    def without_copies(self, pairs: Sequence[tuple[Any, Any]] = ()) -> TrainingRows:
+        """Each row once, where there are enough of them with the mean of its copies' weights, else with their sum.
+
+        Rows of other groups, or that judge other folds of the user's own, are no copies.
+        """
         columns = self.x if self.groups is None else np.column_stack([self.x, np.unique(self.groups, return_inverse=True)[1]])
+        for _, judged in self.folds(pairs):
+            columns = np.column_stack([columns, np.isin(np.arange(len(self.x)), judged)])
         unit = copies(columns, self.y.reshape(len(self.y), -1).astype(np.float64))
         _, first, unit, count = np.unique(unit, return_index=True, return_inverse=True, return_counts=True)
         if len(first) == len(unit):
             return self
         weight = np.bincount(unit, weights=self.weight) / (count if len(first) >= FEW_DIFFERENT else 1)
         order = np.argsort(first)
-        return replace(self._some(first[order], weight[order]), num_copies=len(unit) - len(first))
+        return replace(self._some(first[order], weight[order], np.argsort(order)[unit]), num_copies=len(unit) - len(first))
 
-    def _some(self, rows: NDArray[np.int64], weight: NDArray[Any]) -> TrainingRows:
+    def _some(self, rows: NDArray[np.int64], weight: NDArray[Any], new_place: NDArray[np.int64]) -> TrainingRows:
+        """Some rows, and where each of the present ones is among them."""
         groups = None if self.groups is None else self.groups[rows]
-        return TrainingRows(self.x[rows], self.y[rows], weight, groups, self.num_copies)
+        place = np.where(self.place >= 0, new_place[self.place], -1)
+        return TrainingRows(self.x[rows], self.y[rows], weight, groups, place, self.num_copies)
+
+
+def given_folds(cv: Any, brought: Brought) -> list[tuple[Any, Any]]:
+    """Pairs of row numbers that a splitter or the user gives; none where `cv` is a name or a number."""
+    if isinstance(cv, Integral | str):
+        return []
+    return list(cv.split(brought.X, brought.y, brought.groups) if hasattr(cv, "split") else cv)
 
 
 def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
@@ -104,7 +130,8 @@ def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
     kept = weight > 0
     targets = estimator._targets.learn(y[kept])
     estimator._seen = SeenRows.of(X[kept], targets)
-    return TrainingRows(X[kept], targets, weight[kept], None if groups is None else groups[kept])
+    place = np.where(kept, np.cumsum(kept) - 1, -1)
+    return TrainingRows(X[kept], targets, weight[kept], None if groups is None else groups[kept], place)
 
 
 def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:

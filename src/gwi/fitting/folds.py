@@ -77,29 +77,29 @@ def copies(x: Float[NDArray[Any], "N D"], y: Float[NDArray[Any], "N J"]) -> Int[
 
     Numbers that hardly come twice do not agree by chance. Where targets are a few values, such as classes or grades, rows agree
     by chance if their features do, as doses or categories do: such rows are repeated measurements, and to keep those of one
-    target together would have every fold judge the ones by the others. So features must be too fine to agree by chance, and
-    hardly ever agree where targets differ.
+    target together would have every fold judge the ones by the others. So features must agree more often than by chance, and
+    hardly ever where targets differ.
     """
     whole, alone = equal_rows(np.column_stack([x, y])), np.arange(len(x))
     _, first, size = np.unique(whole, return_index=True, return_counts=True)
     if (size == 1).all() or equal_rows(y[first]).max() + 1 > len(first) / 2:
         return whole
     place = equal_rows(x)
-    targets = np.bincount(place[first])
-    repeated = np.bincount(place) > 1
+    targets, count = np.bincount(place[first]), np.bincount(place)
     _, distinct = np.unique(place, return_index=True)
-    if (targets > 1)[repeated].mean() > MOST_MIXED or _pairs_by_chance(x[distinct]) >= 1:
+    by_chance = len(x) ** 2 / 2 * _share_of_equal_pairs(x[distinct])
+    if (targets > 1)[count > 1].mean() > MOST_MIXED or (count * (count - 1)).sum() / 2 < 2 * by_chance:
         return alone
     return np.unique(np.where(targets[place] > 1, len(x) + alone, whole), return_inverse=True)[1].ravel()
 
 
-def _pairs_by_chance(x: Float[NDArray[Any], "N D"]) -> float:
-    """How many pairs of rows would agree if columns knew nothing of each other."""
+def _share_of_equal_pairs(x: Float[NDArray[Any], "N D"]) -> float:
+    """The share of pairs of rows that would agree if columns knew nothing of each other."""
     log_share = 0.0
     for column in x.T:
         share = np.unique(column, return_counts=True)[1] / len(x)
         log_share += float(np.log((share**2).sum()))
-    return len(x) ** 2 / 2 * float(np.exp(log_share))
+    return float(np.exp(log_share))
 
 
 def folds(cv: Any, x: NDArray[Any], y: NDArray[Any], groups: NDArray[Any] | None, seed: int, *, stratified: bool) -> Folds:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.core.conditioning import ConditionedPosterior
+from gwi.core.scaling import StandardisedRows
 from gwi.fitting.task import Task
 from gwi.models.summary import Summary
 
@@ -30,6 +31,8 @@ def updated(model: Any, summary: Summary, x: NDArray[Any], y: NDArray[Any], weig
             "on all rows."
         )
     new = model.given(x, task.targets(y, model.embedding.scales, model.device), weight)
+    if isinstance(new.embedding, StandardisedRows) and len(x):
+        new = replace(new, embedding=new.embedding.reaching(x), cached=new.cached)
     note = "; ".join(part for part in summary.note.split("; ") if part and not part.endswith(_SAID))
     said = f"{total} rows by update: {_SAID}"
     return new, replace(summary, num_rows=summary.num_rows + len(x), note="; ".join(filter(None, (note, said))))
