@@ -37,7 +37,7 @@ def test_some_hundred_mutated_and_forged_model_files_are_refused_or_answer(tmp_p
         with (tmp_path / f"campaign_{kind}.csv").open() as file:
             lines = list(csv.DictReader(file))
         assert sum(int(line["trials"]) for line in lines) == 100
-        assert sum(int(line["refused"]) for line in lines) > 100
+        assert sum(int(line["refused"]) for line in lines) > 60
 
 
 def test_a_kind_that_is_not_there_is_named(capsys):

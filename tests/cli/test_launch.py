@@ -103,10 +103,10 @@ def is_alive(number):
     return status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-SLOW = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+LATER = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, *SLOW])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *LATER])
 def test_a_launcher_that_is_ended_leaves_no_process_and_no_folder(tmp_path, number):
     package, scratch = tmp_path / "slow", tmp_path / "scratch"
     package.mkdir()

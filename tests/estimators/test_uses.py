@@ -201,7 +201,7 @@ def test_a_row_is_predicted_alike_alone_among_others_and_in_any_thread():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (600, 8))
     y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.standard_normal(600)
-    rows = rng.uniform(-2.2, 2.2, (240, 8))
+    rows = rng.uniform(-2.2, 2.2, (80, 8))
     for mean in ("svgp", ["svgp", HistGradientBoostingRegressor(max_iter=20)]):
         model = GWIRegressor(mean, random_state=0).fit(X, y)
         together = np.array(model.predict(rows, return_std=True))
@@ -210,7 +210,7 @@ def test_a_row_is_predicted_alike_alone_among_others_and_in_any_thread():
             return np.array(model.predict(rows[i : i + 1], return_std=True))[:, 0]
 
         with ThreadPoolExecutor(8) as pool:
-            apart = np.array(list(pool.map(alone, range(240)))).T
+            apart = np.array(list(pool.map(alone, range(80)))).T
         assert np.abs(together - apart).max() <= 1e-12 * y.std()
 
 
