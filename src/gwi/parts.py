@@ -6,7 +6,6 @@ They have scikit-learn's `get_params` and `set_params`, so `clone` copies them a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
@@ -19,6 +18,10 @@ KernelFit = Literal["targets", "residuals"]
 NoiseKind = Literal["auto", "constant", "input-dependent"]
 TailsKind = Literal["auto", "normal"]
 PointsChoice = Literal["auto", "kmeans", "random", "greedy"]
+
+
+# Whole numbers beyond are no floating-point numbers.
+MOST = 1e300
 
 
 class Covariance(BaseEstimator):
@@ -303,7 +306,8 @@ def require_positive(name: str, value: Any, others: Sequence[Any]) -> None:
     Raises:
         ValueError: naming what is taken.
     """
-    if not (isinstance(value, Real) and 0 < float(value) < math.inf) and value not in others:
+    number: Any = value
+    if not (isinstance(value, Real) and 0 < number < MOST) and value not in others:
         raise ValueError(f"{name} is {_either(others)}a positive number; got {value!r}.")
 
 

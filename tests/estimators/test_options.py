@@ -233,6 +233,7 @@ def test_wrong_values_are_named_in_one_sentence(estimator, options, message):
             r'^noise is "auto", "constant" or "input-dependent"; got \'nonsense\'\.$',
         ),
         (GWIRegressor(likelihood=Gaussian(tails="nonsense")), r'^tails is "auto" or "normal"; got \'nonsense\'\.$'),
+        (GWIRegressor(tempering=10**400), r"^tempering is .*a positive number; got 1000"),
         (GWIRegressor(likelihood="softmax"), r"^likelihood is .*; got 'softmax'\.$"),
         (GWIRegressor(tempering=-1.0), r"^tempering is .*; got -1\.0\.$"),
         (GWIClassifier(likelihood=RobustMax(1.0)), r"^epsilon lies strictly between 0 and 1; got 1\.0\.$"),

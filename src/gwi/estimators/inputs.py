@@ -17,6 +17,7 @@ from gwi._validation import as_array, checked_weights
 from gwi.exceptions import GWIWarning
 from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
+from gwi.parts import covariance_part
 from gwi.streaming.batches import Batches, pair_of
 
 # Tables with fewer rows than this are put in a fixed order, so that the order in which they came does not matter.
@@ -179,6 +180,11 @@ def require_unseen(training: tuple[Any, Any], judging: tuple[Any, Any]) -> None:
 
 def training_batches(estimator: Any, X: Any, y: Any) -> tuple[Batches, tuple[int, ...]]:
     """Rows of any shape and their targets to learn from, and the shape of a row."""
+    if not isinstance(covariance_part(estimator.covariance).inducing_points, str):
+        raise ValueError(
+            'Inducing points of a network are chosen among its rows or features; inducing_points is "auto", "kmeans", '
+            '"random" or "greedy" then, and num_inducing their number.'
+        )
     if isinstance(X, DataLoader):
         shape = estimator._targets.look_through(X)
         estimator.n_features_in_ = int(np.prod(shape))
