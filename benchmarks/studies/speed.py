@@ -158,7 +158,7 @@ def train_together(x: Tensor, y: Tensor, num_steps: int) -> EnsembleMLP:
     ones, unit = torch.ones_like(y), (np.zeros(x.shape[1]), np.ones(x.shape[1]), np.zeros(1), np.ones(1))
     nothing = HeldOut(x[:0], y[None, :0], ones[:0], None, may_be_known=False)
     data = ArrayData(x, y[None], ones, nothing, Scales(*unit), generator)
-    data.train_ensemble(network, RegressionTask().loss, num_steps, "network", 0, silent)
+    data.train_ensemble(network, RegressionTask().loss, num_steps, False, "network", 0, silent)
     return network
 
 

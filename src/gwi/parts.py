@@ -112,7 +112,7 @@ class Network(BaseEstimator):
 
     Args:
         hidden: widths of the hidden layers; ``"auto"`` goes by the number of rows.
-        num_steps: of gradient descent.
+        max_steps: of gradient descent; held-out rows say when to stop before.
         per_fold: networks for each fold.
     """
 
@@ -120,16 +120,16 @@ class Network(BaseEstimator):
         self,
         hidden: Sequence[int] | Literal["auto"] = "auto",
         *,
-        num_steps: int | Literal["auto"] = "auto",
+        max_steps: int | Literal["auto"] = "auto",
         per_fold: int | Literal["auto"] = "auto",
     ):
         self.hidden = hidden
-        self.num_steps = num_steps
+        self.max_steps = max_steps
         self.per_fold = per_fold
 
     def check(self) -> None:
         """Refuse options that mean nothing."""
-        require_count("num_steps", self.num_steps, ("auto",))
+        require_count("max_steps", self.max_steps, ("auto",))
         require_count("per_fold", self.per_fold, ("auto",))
         if isinstance(self.hidden, str) and self.hidden == "auto":
             return

@@ -135,7 +135,7 @@ def test_a_part_in_its_default_form_is_what_its_name_says():
 
 
 def test_the_size_of_our_network_is_that_of_the_part():
-    model = GWIRegressor(["svgp", Network((5, 3), num_steps=4, per_fold=1)], random_state=0).fit(*wave(40))
+    model = GWIRegressor(["svgp", Network((5, 3), max_steps=4, per_fold=1)], random_state=0).fit(*wave(40))
     assert [member.name for member in model.summary_.members] == ["svgp", "network"]
     (network,) = [member.mean.module for member in model._fit.stacked.members if member.name == "network"]
     assert [tuple(weight.shape) for weight in network.weights] == [(5, 1, 5), (5, 5, 3), (5, 3, 1)]
@@ -159,7 +159,7 @@ KEPT = {
         max_time=60.0,
         random_state=0,
     ),
-    "network": GWIRegressor(Network((4,), num_steps=5), random_state=0),
+    "network": GWIRegressor(Network((4,), max_steps=5), random_state=0),
     "classes": GWIClassifier("linear", likelihood=RobustMax(0.03), covariance=Covariance(num_inducing=8), random_state=0),
     "softmax": GWIClassifier("linear", likelihood=Softmax(), tempering="per-class", random_state=0),
 }
@@ -206,7 +206,7 @@ def test_parts_survive_a_file(name, tmp_path):
         ({"max_time": -1}, r"^max_time is .*; got -1\.$"),
         ({"mean": Network("wide")}, r'^hidden is "auto" or a list of widths, such as \(64, 64\); got \'wide\'\.$'),
         ({"mean": Network((8, 0))}, r"^each width in hidden is a whole number, at least one; got 0\.$"),
-        ({"mean": ["svgp", Network(num_steps=0)]}, r'^num_steps is "auto" or a whole number, at least one; got 0\.$'),
+        ({"mean": ["svgp", Network(max_steps=0)]}, r'^max_steps is "auto" or a whole number, at least one; got 0\.$'),
         ({"mean": Frozen("a name")}, r"^Frozen takes a torch module; got 'a name'\.$"),
         ({"mean": Joint("a name")}, r"^Joint takes a torch module; got 'a name'\.$"),
         ({"mean": Joint(mlp(2, 3), max_epochs=0)}, r"^max_epochs is None or a whole number, at least one; got 0\.$"),

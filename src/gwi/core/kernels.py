@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from gwi.core.linalg import cholesky, positive_semidefinite_factor, solve_lower, solve_lower_transposed
 from gwi.core.measures import kernel_factor, kernel_matrix, kernel_variance, residual_part
 
+# Of length-scales and their inverses, among columns whose relevance is asked for.
+SMALLEST_SCALE = 1e-6
+
 
 def default_kernel(
     num_features: int,
@@ -63,6 +66,16 @@ def linear_kernel() -> LinearKernel:
     kernel = LinearKernel(variance_prior=LogNormalPrior(0.0, 1.0), variance_constraint=_positive()).double()
     kernel.variance = torch.tensor(1.0, dtype=torch.float64)
     return kernel
+
+
+def column_relevances(kernel: Kernel, num_features: int) -> Float[Tensor, " D"]:
+    """1/α_d of each column, of all parts of a kernel together, with mean square one; ones where it has no length-scales."""
+    total = torch.zeros(num_features, dtype=torch.float64)
+    for part in kernel.modules():
+        scales = part.lengthscale if isinstance(part, Kernel) and part.has_lengthscale else None
+        if scales is not None and scales.numel() == num_features and part.active_dims is None:
+            total += scales.detach().double().cpu().reshape(-1).clamp_min(SMALLEST_SCALE).square().reciprocal()
+    return (total / total.mean()).sqrt().clamp_min(SMALLEST_SCALE) if total.sum() > 0 else torch.ones_like(total)
 
 
 def _positive() -> Positive:

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from gwi.parts import require_choice
 
+# Of the first layer's biases: rows lie around zero, and units that bend elsewhere are needed too.
+FIRST_BIAS_STD = 0.5
+
 
 def mlp(
     num_features: int,
@@ -41,15 +44,23 @@ def mlp(
 
 
 class EnsembleMLP(nn.Module):
-    """E fully connected networks of one shape, evaluated together as batched matrix products; the output is their mean.
+    """E fully connected networks of one shape with a linear path beside each, evaluated together; the output is their mean.
+
+    The last layer starts at zero, so each member starts as its linear path. Columns are multiplied by a scale of their own before
+    the first layer, which is learned; `settled` makes it part of that layer.
 
     Args:
         num_features: D.
         num_outputs: J.
         num_members: E.
         hidden: widths of the hidden layers.
+        column_scales: of each member's columns at the start; one unless given. Columns with small scales learn slowly.
+        span: the lowest and the highest value of each column that is told from those beyond; none unless given.
         generator: for the weights, drawn as He for rectified units.
     """
+
+    low: Tensor
+    high: Tensor
 
     def __init__(
         self,
@@ -58,16 +69,34 @@ class EnsembleMLP(nn.Module):
         *,
         num_members: int = 5,
         hidden: Sequence[int] = (128, 128),
+        column_scales: Float[Tensor, "E D"] | None = None,
+        span: tuple[Float[Tensor, " D"], Float[Tensor, " D"]] | None = None,
         generator: torch.Generator | None = None,
     ):
         super().__init__()
         widths = [num_features, *hidden, num_outputs]
+        scales = torch.ones(num_members, num_features) if column_scales is None else column_scales.detach().cpu()
+        self.log_scales: nn.Parameter | None = nn.Parameter(scales.log()) if hidden else None
+        self.linear = nn.Parameter(torch.zeros(num_members, num_features, num_outputs))
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for width_in, width_out in itertools.pairwise(widths):
-            scale = (2 / width_in) ** 0.5
-            self.weights.append(nn.Parameter(scale * torch.randn(num_members, width_in, width_out, generator=generator)))
-            self.biases.append(nn.Parameter(torch.zeros(num_members, 1, width_out)))
+        for i, (width_in, width_out) in enumerate(itertools.pairwise(widths)):
+            draws = torch.randn(num_members, width_in, width_out, generator=generator)
+            bias = torch.zeros(num_members, 1, width_out)
+            if i == len(hidden):
+                draws.zero_()
+            elif i == 0:
+                # By the columns that count: many that do not would else leave little of those that do.
+                draws *= (2 / scales.square().sum(1))[:, None, None].sqrt()
+                bias = FIRST_BIAS_STD * torch.randn(num_members, 1, width_out, generator=generator)
+            else:
+                draws *= (2 / width_in) ** 0.5
+            self.weights.append(nn.Parameter(draws))
+            self.biases.append(nn.Parameter(bias))
+        infinite = torch.full((num_features,), torch.inf)
+        low, high = (-infinite, infinite) if span is None else span
+        self.register_buffer("low", low.detach().clone())
+        self.register_buffer("high", high.detach().clone())
 
     @property
     def num_members(self) -> int:
@@ -84,16 +113,43 @@ class EnsembleMLP(nn.Module):
         for parameters in (self.weights, self.biases):
             for i, parameter in enumerate(parameters):
                 parameters[i] = nn.Parameter(parameter.detach()[chosen], requires_grad=parameter.requires_grad)
+        self.linear = nn.Parameter(self.linear.detach()[chosen], requires_grad=self.linear.requires_grad)
+        if self.log_scales is not None:
+            self.log_scales = nn.Parameter(self.log_scales.detach()[chosen], requires_grad=self.log_scales.requires_grad)
         return self
 
-    def members(self, x: Float[Tensor, "*E N D"]) -> Float[Tensor, "E N J"]:
-        """Each member's outputs, for rows that all share or for rows of each member's own."""
-        h = x.expand(self.weights[0].shape[0], *x.shape[-2:])
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            h = torch.baddbmm(bias, h, weight)
+    def settled(self) -> EnsembleMLP:
+        """The same function in double precision, with nothing left to learn.
+
+        In single precision a row's prediction would depend, in the seventh digit, on the rows that are predicted with it.
+        """
+        self.double().requires_grad_(False)
+        if self.log_scales is not None:
+            self.weights[0] = nn.Parameter(self.weights[0] * self.log_scales.exp()[..., None], requires_grad=False)
+            self.log_scales = None
+        return self
+
+    def members(self, x: Float[Tensor, "N D"], which: slice = slice(None)) -> Float[Tensor, "e N J"]:
+        """The outputs of each member, or of some of them."""
+        x = x.clamp(self.low, self.high)
+        h: Tensor | None = None
+        for i, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
+            weight, bias = weights[which], biases[which]
+            if h is None:
+                if self.log_scales is not None:
+                    weight = weight * self.log_scales[which].exp()[..., None]
+                # One product for all members.
+                count, _, width = weight.shape
+                h = torch.addmm(bias.flatten(), x, weight.transpose(0, 1).reshape(len(weight[0]), -1))
+                h = h.reshape(len(x), count, width).transpose(0, 1)
+            else:
+                h = torch.baddbmm(bias, h, weight)
             if i < len(self.weights) - 1:
                 h = nn.functional.silu(h)
-        return h
+        assert h is not None
+        linear = self.linear[which]
+        path = x @ linear.transpose(0, 1).reshape(x.shape[1], -1)
+        return h + path.reshape(len(x), len(linear), linear.shape[2]).transpose(0, 1)
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N J"]:
         """The mean over members."""

@@ -326,7 +326,7 @@ class GWIEstimator(BaseEstimator):
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
             watch.see(rows)
             yield rows
-        watch.warn(getattr(self, "feature_names_in_", None))
+        watch.warn(list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None)
 
     def _rows(self, X: Any, warns: bool = False) -> NDArray[Any]:
         """Rows to predict, checked, in one part."""

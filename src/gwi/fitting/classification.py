@@ -32,7 +32,7 @@ from gwi.fitting.logit_scales import Judgement, TemperingName, choose_scales
 from gwi.fitting.logit_targets import dirichlet_coding, indicator_coding, indicator_rates, indicators, rescaled
 from gwi.fitting.regression import holds_all_rows
 from gwi.fitting.stacking import best_scale, logit_weights
-from gwi.fitting.task import Member, NetworkSize, StackedMean, Task
+from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.classification import ClassificationModel, UsualScores, energy, prior_share_of
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import RobustMax, Softmax
@@ -109,12 +109,6 @@ class ClassificationTask(Task):
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
         """−Σ_j y_j log softmax_j(m) of each row."""
         return -(targets * outputs.log_softmax(-1)).sum(-1)
-
-    def network_size(self, num_rows: int) -> NetworkSize:
-        """Of our own network."""
-        if num_rows < 600:
-            return NetworkSize(400, (64, 64), 2)
-        return NetworkSize(800 if num_rows < 3000 else 3000, (128, 128), 1)
 
     def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
         """Refuse a mean that has not one output a class."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gwi._progress import Report, silent
+from gwi.core.early_stopping import Judges, Loss, train_early_stopped
 from gwi.core.means import ModuleMean
 from gwi.core.measures import kernel_variance
 from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums, combined, row_sums
 from gwi.core.scaling import Scales
-from gwi.core.training import gradient_steps, train, warm_up_and_cosine
+from gwi.core.training import train
 from gwi.fitting.folds import Folds
 from gwi.parts import Covariance, Features
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 Mean = Callable[[Tensor], Tensor]
 # From standardised rows and targets to what is to be learned there.
 Rule = Callable[[Tensor, Tensor], Tensor]
-# Of outputs and targets, whose last axis runs over outputs, at each row.
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 # Networks that see all rows, for each network of a fold, where folds are not in turn.
 ALL_ROW_GROUPS = 3
+# Held-out rows without folds say in so many parts when a network is to stop.
+NUM_JUDGING_PARTS = 5
 # Rows held at a time.
 CHUNK_SIZE = 4096
 # The mean of φφᵀ is known to a percent from so many rows.
@@ -181,9 +181,9 @@ class FitData(ABC):
 
     @abstractmethod
     def train_ensemble(
-        self, network: EnsembleMLP, loss: Loss, num_steps: int, name: str, place: int, report: Report
-    ) -> list[Mean]:
-        """Train all members at once; a mean for each fold, that has not seen it."""
+        self, network: EnsembleMLP, loss: Loss, max_steps: int, train_linear: bool, name: str, place: int, report: Report
+    ) -> Float[Tensor, "J V"]:
+        """Train all members at once; what those that have not seen a held-out row predict there."""
 
     @abstractmethod
     def train_module(
@@ -273,35 +273,38 @@ class ArrayData(FitData):
         return replace(sums, num_rows=self.num_rows, gram=sums.gram * (self.num_rows / len(rows)))
 
     def train_ensemble(
-        self, network: EnsembleMLP, loss: Loss, num_steps: int, name: str, place: int, report: Report
-    ) -> list[Mean]:
-        """Train all members at once on batches of their own, each without one fold; the members without a fold are its mean.
+        self, network: EnsembleMLP, loss: Loss, max_steps: int, train_linear: bool, name: str, place: int, report: Report
+    ) -> Float[Tensor, "J V"]:
+        """Train all members at once, each without one fold, for as long as the folds that they have not seen gain from it.
 
         Nothing is trained twice: the networks that are judged are those that predict. Where folds have not seen all other rows,
         as in time, there are members beside them that have, and these predict.
         """
-        group = torch.arange(network.num_members) % self.held_out.num_groups
-        learned = [others.nonzero()[:, 0].cpu() for _, others in self.held_out.splits()]
-        learned += [torch.arange(len(self.x))] * (self.held_out.num_groups - len(learned))
-        allowed = [learned[k] for k in group.tolist()]
-        x = self.x.to(network.dtype)
-        y, weight = self.y.mT.to(x.dtype).contiguous(), (self.weight / self.weight.mean()).to(x.dtype)
-        weight = weight / weight.mean()
-
-        def evaluated(rows: Tensor) -> Tensor:
-            return (loss(network.members(x[rows]), y[rows]) * weight[rows]).mean(1).sum()
-
-        optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=1e-2)
-        batches = _member_batches(allowed, num_steps, self.generator, x.device)
-        closures = ((lambda rows=rows: evaluated(rows)) for rows in batches)
-        for step, _ in gradient_steps(optimiser, closures, warm_up_and_cosine(num_steps)):
-            report(name, (step + 1) / num_steps)
-        # In single precision a row's prediction would depend, in the seventh digit, on the rows that are predicted with it.
-        network.double().requires_grad_(False)
-        fold_means = [_group_mean(network, group == k) for k in range(self.held_out.num_folds)]
-        if self.held_out.folds is not None:
-            network.keep(group >= self.held_out.num_folds)
-        return fold_means
+        held_out = self.held_out
+        everything = torch.ones_like(self.weight, dtype=torch.bool)
+        learned = [others for _, others in held_out.splits()]
+        learned += [everything] * (held_out.num_groups - len(learned))
+        # Rows of their own are judged by all members; parts of them, as of folds, by steps that others chose.
+        order = torch.randperm(len(held_out.x), generator=torch.Generator().manual_seed(0)).to(self.x.device)
+        part = order % NUM_JUDGING_PARTS if held_out.fold is None else held_out.fold
+        group = torch.zeros_like(part) if held_out.fold is None else held_out.fold
+        predicted = train_early_stopped(
+            network,
+            loss,
+            self.x,
+            self.y.mT,
+            self.weight,
+            torch.stack(learned),
+            Judges(held_out.x, held_out.y.mT, held_out.weight, group, part),
+            max_steps=max_steps,
+            train_linear=train_linear,
+            generator=self.generator,
+            on_step=lambda share: report(name, share),
+        )
+        network.settled()
+        if held_out.folds is not None:
+            network.keep(torch.arange(network.num_members) % held_out.num_groups >= held_out.num_folds)
+        return predicted.mT.to(held_out.y)
 
     def train_module(
         self,
@@ -341,23 +344,3 @@ class ArrayData(FitData):
             report(name, (k + 1) / (self.held_out.num_folds + 1))
             fold_means.append(fitted(others))
         return mean, fold_means
-
-
-def _member_batches(
-    allowed: Sequence[Tensor], num_steps: int, generator: torch.Generator, device: torch.device, batch_size: int = 128
-) -> Iterator[Int[Tensor, "E b"]]:
-    """Rows of each member for each step, of those that it may see, in an order of its own."""
-    shortest = min(len(rows) for rows in allowed)
-    batch = min(batch_size, shortest)
-    order = torch.empty(len(allowed), 0, dtype=torch.long)
-    for _ in range(num_steps):
-        if order.shape[1] < batch:
-            fresh = torch.stack([rows[torch.randperm(len(rows), generator=generator)][:shortest] for rows in allowed])
-            order = torch.cat([order, fresh], dim=1)
-        yield order[:, :batch].to(device)
-        order = order[:, batch:]
-
-
-def _group_mean(network: EnsembleMLP, chosen: Tensor) -> Mean:
-    members = copy.deepcopy(network).keep(chosen)
-    return lambda x: members(x).mT.contiguous()

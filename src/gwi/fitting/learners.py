@@ -27,6 +27,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor, nn
 
+from gwi.core.kernels import column_relevances
 from gwi.core.means import ConvexMean, FixedMean, JoinedMean, KernelMean, ModuleMean, OriginalRowsMean, titsias_coefficients
 from gwi.core.networks import EnsembleMLP
 from gwi.core.prior import PriorFit
@@ -64,10 +65,10 @@ def learn(
     """
     name = name_of(item)
     if isinstance(item, Network):
-        return network_learner(data, task, item, options, place)
+        return network_learner(data, task, item, prior, options, place)
     if isinstance(item, str) and item in task.names:
         if item == "network":
-            return network_learner(data, task, Network(), options, place)
+            return network_learner(data, task, Network(), prior, options, place)
         return task.learn_named(item, data, prior, basis, options, place)
     if isinstance(item, Trained):
         return module_learner(item.module, data, task, options, name, place)
@@ -124,25 +125,81 @@ def _exact_mean(data: FitData, basis: Tensor, rows: Tensor, kernel: Kernel, nois
     return KernelMean(kernel, z, titsias_coefficients(sums))
 
 
-def network_learner(data: FitData, task: Task, part: Network, options: FitOptions, place: int, name: str = "network") -> Member:
-    """Networks that each leave one fold out, trained all at once; their average is the mean."""
+def network_learner(data: FitData, task: Task, part: Network, prior: PriorFit, options: FitOptions, place: int) -> Member:
+    """Networks that each leave one fold out, trained all at once; their average is the mean.
+
+    Each starts from a linear path. The prior says how much each column counts: length-scales that the evidence found are the
+    shortest way to the few columns that matter among many. Far outside of the training rows nothing changes.
+    """
     start = time.perf_counter()
     size = _size(part, task.network_size(data.num_rows))
+    num_features, num_groups = data.x.shape[1], data.held_out.num_groups
+    fits = prior.without_folds or (prior,) * num_groups
+    relevances = [column_relevances(fits[min(k, len(fits) - 1)].kernel, num_features) for k in range(num_groups)]
     network = EnsembleMLP(
-        data.x.shape[1],
+        num_features,
         data.y.shape[0],
-        num_members=size.per_fold * data.held_out.num_groups,
+        num_members=size.per_fold * num_groups,
         hidden=size.hidden,
+        column_scales=torch.stack(relevances).repeat(size.per_fold, 1).float(),
+        span=_guarded_span(data),
         generator=data.generator,
     ).to(data.x.device, options.network_dtype)
-    fold_means = data.train_ensemble(network, task.loss, size.num_steps, name, place, options.report)
+    has_path = _start_from_linear_path(network, data, task)
+    report = options.report
+    held_out = data.train_ensemble(network, task.loss, size.max_steps, not has_path, "network", place, report)
+    return Member("network", ModuleMean(network), held_out, time.perf_counter() - start)
+
+
+def linear_learner(data: FitData, task: Task) -> Member:
+    """The linear path alone, the average of those that each leave one fold out; it continues trends, within bounds."""
+    start = time.perf_counter()
+    held_out, num_groups = data.held_out, data.held_out.num_groups
+    sizes, span = (data.x.shape[1], data.y.shape[0]), _guarded_span(data)
+    network = EnsembleMLP(*sizes, num_members=num_groups, hidden=(), span=span, generator=torch.Generator()).to(data.x)
+    _start_from_linear_path(network, data, task)
+    network.requires_grad_(False)
+    fold_means = [partial(_members_mean, copy.deepcopy(network), slice(k, k + 1)) for k in range(held_out.num_folds)]
+    if held_out.folds is not None:
+        network.keep(torch.arange(num_groups) >= held_out.num_folds)
     mean = ModuleMean(network)
-    return Member(name, mean, data.held_out.predicted(mean, fold_means), time.perf_counter() - start)
+    return Member("linear", mean, held_out.predicted(mean, fold_means), time.perf_counter() - start)
+
+
+def _members_mean(network: EnsembleMLP, which: slice, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+    return network.members(x, which).mean(0).mT
+
+
+def _guarded_span(data: FitData) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
+    """The range of each column, wider by itself on either side; of what every fold has seen.
+
+    Where one far row is the whole range, the members that have not seen it know nothing of the way there.
+    """
+    seen = [data.x[others] for _, others in data.held_out.splits()] if data.held_out.folds is None else []
+    ends = [(rows.amin(0), rows.amax(0)) for rows in seen or [data.x]]
+    lows, highs = (torch.stack(part) for part in zip(*((2 * low - high, 2 * high - low) for low, high in ends), strict=True))
+    return lows.amax(0), highs.amin(0)
+
+
+@torch.no_grad()
+def _start_from_linear_path(network: EnsembleMLP, data: FitData, task: Task) -> bool:
+    """Give the members of each fold the linear model of the rows that they see; whether the task has one."""
+    num_groups = data.held_out.num_groups
+    learned = [others for _, others in data.held_out.splits()]
+    everything = torch.ones_like(data.weight, dtype=torch.bool)
+    for k in range(num_groups):
+        rows = learned[k] if k < len(learned) else everything
+        path = task.linear_path(data.x[rows], data.y[:, rows], data.weight[rows])
+        if path is None:
+            return False
+        network.linear[k::num_groups] = path[0].to(network.linear)
+        network.biases[-1][k::num_groups] = path[1].to(network.linear)
+    return True
 
 
 def _size(part: Network, usual: NetworkSize) -> NetworkSize:
     return NetworkSize(
-        num_steps=usual.num_steps if part.num_steps == "auto" else part.num_steps,
+        max_steps=usual.max_steps if part.max_steps == "auto" else part.max_steps,
         hidden=usual.hidden if part.hidden == "auto" else tuple(part.hidden),
         per_fold=usual.per_fold if part.per_fold == "auto" else part.per_fold,
     )

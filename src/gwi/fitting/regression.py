@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from sklearn.linear_model import LassoCV, LassoLarsCV
+from sklearn.linear_model import LassoCV, LassoLarsCV, RidgeCV
 from torch import Tensor, nn
 
 from gwi._typing import Array
@@ -25,7 +25,7 @@ from gwi.fitting import plan
 from gwi.fitting.data import FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import ROUGH_TOLERANCE, CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice, is_wide, prior_for
-from gwi.fitting.learners import Pending, estimator_learner, kernel_member, network_learner
+from gwi.fitting.learners import Pending, estimator_learner, kernel_member, linear_learner, network_learner
 from gwi.fitting.stacking import convex_weights, cross_fitted
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
@@ -39,6 +39,8 @@ NOISE_DEGREES = (5.0, math.inf)
 SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
 # Errors at held-out rows are kept as often as the rows stand in the table, up to so many.
 MOST_REPEATED = 100_000
+# Penalties of a ridge regression, for each row.
+RIDGE_PENALTIES = np.logspace(-6, 2, 17)
 # Steps of a lasso's path: columns that enter or leave.
 LASSO_STEPS = 50
 
@@ -56,10 +58,10 @@ class RegressionTask(Task):
     likelihood: Gaussian = field(default_factory=Gaussian)
     tempering: float | Literal["auto"] | None = "auto"
     disagreement: bool = True
-    names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network", "lasso")
+    names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network", "linear", "lasso")
     wanted: str = (
-        '"auto", "svgp", "svgp-all", "network", "svgp+network", "lasso", a torch module, a scikit-learn regressor, a callable, '
-        "or a list of these"
+        '"auto", "svgp", "svgp-all", "network", "svgp+network", "linear", "lasso", a torch module, a scikit-learn regressor, '
+        "a callable, or a list of these"
     )
 
     def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
@@ -82,6 +84,13 @@ class RegressionTask(Task):
         """Σ_j (m_j − y_j)² of each row."""
         return (outputs - targets).square().sum(-1)
 
+    def linear_path(
+        self, x: Float[Tensor, "N D"], y: Float[Tensor, "J N"], weight: Float[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "D J"], Float[Tensor, " J"]] | None:
+        """Ridge regression, its penalty by leaving rows out one at a time."""
+        model = RidgeCV(len(x) * RIDGE_PENALTIES).fit(x.cpu().numpy(), y.mT.cpu().numpy(), weight.cpu().numpy())
+        return x.new_tensor(np.atleast_2d(model.coef_).T), x.new_tensor(np.atleast_1d(model.intercept_))
+
     def num_epochs(self, num_rows: int) -> int:
         """Of a user's network."""
         return max(FEWEST_EPOCHS, min(MOST_EPOCHS, SEEN_ROWS // num_rows))
@@ -90,6 +99,8 @@ class RegressionTask(Task):
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
     ) -> Member | Pending:
         """A kernel mean, on some or all rows, or with a network for what it leaves over; or a linear model of few columns."""
+        if name == "linear":
+            return linear_learner(data, self)
         if name == "lasso":
             equal = bool(torch.isclose(data.weight, data.weight[:1]).all())
             # The path of least angles is the faster by far where columns are alike, and takes no weights.
@@ -105,7 +116,7 @@ class RegressionTask(Task):
         kernel = kernel_member(name, data, prior, points, [fit.kernel for fit in fits], noises)
         if name != "svgp+network":
             return kernel
-        rest = network_learner(data.less(kernel.mean, kernel.held_out), self, Network(), options, place)
+        rest = network_learner(data.less(kernel.mean, kernel.held_out), self, Network(), prior, options, place)
         mean = SumMean([kernel.mean, rest.mean])
         return Member(name, mean, kernel.held_out + rest.held_out, kernel.seconds + rest.seconds)
 

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi._validation import as_array, is_source
+from gwi.core.early_stopping import Loss
 from gwi.core.means import ModuleMean
 from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums
 from gwi.core.scaling import Scales
-from gwi.fitting.data import FitData, HeldOut, Loss, Mean, Rule
+from gwi.fitting.data import FitData, HeldOut, Mean, Rule
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
 from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, shares_of
@@ -89,18 +90,18 @@ class StreamData(FitData):
         return self.stream.sums(kernel, z, targets=False)
 
     def train_ensemble(
-        self, network: EnsembleMLP, loss: Loss, num_steps: int, name: str, place: int, report: Report
-    ) -> list[Mean]:
+        self, network: EnsembleMLP, loss: Loss, max_steps: int, train_linear: bool, name: str, place: int, report: Report
+    ) -> Float[Tensor, "J V"]:
         """Train all members on the same batches, as many as the rows ask for; there are no folds."""
         dtype = network.dtype
+        network.linear.requires_grad_(train_linear)
 
         def losses(x: Tensor, y: Tensor) -> Tensor:
             outputs = network.members(x.to(dtype))
             return loss(outputs, y.mT.to(outputs.dtype).expand(outputs.shape)).sum(0)
 
         self._train(network, losses, name, place)
-        network.double().requires_grad_(False)
-        return []
+        return self.held_out.predicted(ModuleMean(network.settled()))
 
     def train_module(
         self,

@@ -87,7 +87,7 @@ class StackedMean:
 class NetworkSize(NamedTuple):
     """Of our own network."""
 
-    num_steps: int
+    max_steps: int
     hidden: tuple[int, ...]
     per_fold: int
 
@@ -196,8 +196,14 @@ class Task(ABC):
     def network_size(self, num_rows: int) -> NetworkSize:
         """Of our own network."""
         if num_rows < 600:
-            return NetworkSize(1000, (64, 64), 2)
-        return NetworkSize(2500 if num_rows < 3000 else 5000, (128, 128), 1)
+            return NetworkSize(2000, (64, 64), 4)
+        return NetworkSize(4000, (128, 128), 1)
+
+    def linear_path(
+        self, x: Float[Tensor, "N D"], y: Float[Tensor, "J N"], weight: Float[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "D J"], Float[Tensor, " J"]] | None:
+        """Coefficients and intercepts that our own network starts from; None where it finds a linear path itself."""
+        return None
 
     def num_epochs(self, num_rows: int) -> int:
         """Of a user's network."""

@@ -107,7 +107,9 @@ def encode_module(module: nn.Module, w: Writer, name: str) -> Node:
             [w.put(f"{name}.weights.{i}", weight), w.put(f"{name}.biases.{i}", bias)]
             for i, (weight, bias) in enumerate(zip(module.weights, module.biases, strict=True))
         ]
-        return {"type": "ensemble", "layers": layers}
+        whole: Node = {"type": "ensemble", "layers": layers, "linear": w.put(f"{name}.linear", module.linear)}
+        ends = {key: w.put(f"{name}.{key}", getattr(module, key)) for key in ("low", "high")}
+        return whole | (ends if bool(module.low.isfinite().all() and module.high.isfinite().all()) else {})
     if type(module) is nn.Sequential and all(type(layer) in (nn.Linear, *_ACTIVATIONS.values()) for layer in module):
         return {"type": "layers", "layers": [_encode_layer(layer, w, f"{name}.{i}") for i, layer in enumerate(module)]}
     state = {key: w.put(f"{name}.{key}", value) for key, value in module.state_dict().items()}
@@ -142,7 +144,14 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
         r.count("layers")
     if kind == "ensemble":
         layers = [(r.get(weight, 3, None), r.get(bias, 3, None)) for weight, bias in node["layers"]]
-        network = EnsembleMLP(1, 1, num_members=1, hidden=(), generator=torch.Generator())
+        linear = r.get(node["linear"], 3, None)
+        fits = linear.shape == (len(layers[0][0]), layers[0][0].shape[1], layers[-1][0].shape[2])
+        ends = [r.get(node[key], 1, None) for key in ("low", "high") if key in node]
+        fits = fits and len(ends) in (0, 2) and all(len(end) == linear.shape[1] for end in ends)
+        refuse_if(not fits, "a network has a linear path of other columns")
+        span = (ends[0], ends[1]) if ends else None
+        network = EnsembleMLP(linear.shape[1], 1, num_members=1, hidden=(), span=span, generator=torch.Generator()).to(linear)
+        network.linear = nn.Parameter(linear)
         network.weights = nn.ParameterList([nn.Parameter(weight) for weight, _ in layers])
         network.biases = nn.ParameterList([nn.Parameter(bias) for _, bias in layers])
         return network
