@@ -1,6 +1,7 @@
 """Shapes are checked at run time in every test that is not marked otherwise: the hook must be in place before gwi is imported."""
 
 import ast
+import gc
 import os
 from pathlib import Path
 
@@ -46,6 +47,12 @@ torch.set_num_threads(1)
 def pytest_configure(config: pytest.Config) -> None:
     # Here and not in pyproject.toml: pytest would import the warning's module before the hook above is in place.
     config.addinivalue_line("filterwarnings", "error::gwi.exceptions.JitterWarning")
+
+
+def pytest_collection_finish() -> None:
+    # What is there before the first test stays until the last: a million objects that need not be looked through again and again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
