@@ -1,6 +1,7 @@
 """Shapes are checked at run time in every test that is not marked otherwise: the hook must be in place before gwi is imported."""
 
 import ast
+import gc
 import os
 from pathlib import Path
 
@@ -12,7 +13,16 @@ _decorate = _import_hook.JaxtypingTransformer.visit_FunctionDef
 
 def _decorate_outermost(self: _import_hook.JaxtypingTransformer, node: ast.FunctionDef) -> ast.AST:
     # A function inside another would be compiled again at each call of that one: an objective of a fit, thousands of times.
-    return node if any(isinstance(parent, ast.FunctionDef) for parent in self._parents) else _decorate(self, node)
+    if any(isinstance(parent, ast.FunctionDef) for parent in self._parents):
+        return node
+    _decorate(self, node)
+    # Ours in the place of jaxtyping's around ours.
+    around = node.decorator_list.pop()
+    (ours,) = (keyword.value for keyword in around.keywords)
+    node.decorator_list.append(ours)
+    for part in ast.walk(ours):
+        ast.copy_location(part, around)
+    return node
 
 
 _import_hook.JaxtypingTransformer.visit_FunctionDef = _decorate_outermost
@@ -21,7 +31,7 @@ _import_hook.JaxtypingTransformer.visit_FunctionDef = _decorate_outermost
 SOURCE = Path(__file__).parents[1] / "src"
 MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in SOURCE.rglob("*.py") if path.stem[0] != "_"}
 NOT_CHECKED = {"gwi.estimators.base", "gwi.estimators.regressor", "gwi.estimators.classifier", "gwi.parts"}
-install_import_hook(sorted(MODULES - NOT_CHECKED), "beartype.beartype")
+install_import_hook(sorted(MODULES - NOT_CHECKED), "checking.checked")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -37,6 +47,12 @@ torch.set_num_threads(1)
 def pytest_configure(config: pytest.Config) -> None:
     # Here and not in pyproject.toml: pytest would import the warning's module before the hook above is in place.
     config.addinivalue_line("filterwarnings", "error::gwi.exceptions.JitterWarning")
+
+
+def pytest_collection_finish() -> None:
+    # What is there before the first test stays until the last: a million objects that need not be looked through again and again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gwi"
@@ -97,26 +98,39 @@ def touched(call: Callable[[], Any]) -> tuple[list[str], list[str]]:
     def is_ours(frame: FrameType) -> bool:
         return frame.f_code.co_filename.startswith(root) and frame.f_code.co_name != "<module>"
 
-    chain: list[str] = []
-
-    def profile(frame: FrameType, event: str, argument: Any) -> None:
+    def trace(frame: FrameType, event: str, argument: Any) -> None:
+        """See a frame that begins, and nothing that happens in it: a profile would also be told of every call of C."""
         nonlocal deepest
-        if event not in ("call", "return") or not is_ours(frame):
-            return
-        if event == "return":
-            chain.pop()
+        if not is_ours(frame):
             return
         modules.add(frame.f_code.co_filename.removeprefix(root))
-        chain.append(f"{frame.f_code.co_filename.rsplit('/', 1)[-1][:-3]}.{frame.f_code.co_qualname}")
+        chain: list[str] = []
+        above: FrameType | None = frame
+        while above is not None:
+            if is_ours(above):
+                chain.append(f"{above.f_code.co_filename.rsplit('/', 1)[-1][:-3]}.{above.f_code.co_qualname}")
+            above = above.f_back
         if len(chain) > len(deepest):
-            deepest = chain.copy()
+            deepest = chain[::-1]
 
-    sys.setprofile(profile)
+    before = sys.gettrace()
+    sys.settrace(trace)
     try:
         call()
     finally:
-        sys.setprofile(None)
+        sys.settrace(before)
     return sorted(modules), deepest
+
+
+def small(members: list[Any]) -> list[Any]:
+    """The same means with few trees, rounds and steps: a call enters the same modules, as deep."""
+    from gwi.parts import Network
+
+    sizes = {"HistGradientBoostingRegressor": {"max_iter": 5}, "ExtraTreesRegressor": {"n_estimators": 5}}
+    for member in members:
+        if type(member).__name__ in sizes:
+            member.set_params(**sizes[type(member).__name__])
+    return [Network(num_steps=20) if member == "network" else member for member in members]
 
 
 def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -143,7 +157,15 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def measured() -> Iterator[tuple[str, list[str], list[str]]]:
     """Each call with its modules and its deepest chain."""
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    from gwi.fitting import plan
+
+    usual = plan.regression_members
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        mock.patch.object(plan, "regression_members", lambda *given: small(usual(*given))),
+    ):
         warnings.simplefilter("ignore")
         for name, call in calls(Path(folder)):
             yield name, *touched(call)

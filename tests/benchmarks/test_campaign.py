@@ -13,7 +13,7 @@ TROUBLED = "tests.benchmarks.troubled"
 
 
 def test_every_way_to_go_down_is_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "MOST_TIME", 8)
+    monkeypatch.setattr(running, "MOST_TIME", 4)
     monkeypatch.setattr(running, "MOST_CPU", 1)
     (line,) = run(TROUBLED, 8, 1, tmp_path)
     wanted = {"fine": 1, "wrong": 1, "killed": 1, "hung": 2, "crashed": 2, "starved": 1}

@@ -237,9 +237,10 @@ def test_a_quick_run_does_not_go_into_the_records(capsys):
     assert "--records" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("image_folder")
-def test_the_small_version_runs_and_resumes(tmp_path, monkeypatch, capsys, thorough):
+def test_the_small_version_runs_and_resumes(tmp_path, monkeypatch, capsys, thorough, request):
     monkeypatch.setenv("GWI_CACHE", str(tmp_path / "cache"))
+    # To unpack real images takes longer than all fits; that they are read is tested with the sets.
+    request.getfixturevalue("image_folder" if thorough else "made_up")
     # Of methods with the same machinery one; some have tests of their own.
     some = (
         "MAP",

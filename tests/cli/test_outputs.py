@@ -47,7 +47,11 @@ def started(code, *arguments, **streams):
     return subprocess.Popen(command, text=True, env=environment, **streams)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+# The others below, without a process that takes its time to start.
+LATER = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGINT)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, *LATER])
 def test_a_signal_removes_what_is_not_whole_and_says_so(folder, tmp_path, number):
     output = tmp_path / "out.csv"
     output.write_text("old")
@@ -58,6 +62,36 @@ def test_a_signal_removes_what_is_not_whole_and_says_so(folder, tmp_path, number
         process.send_signal(number)
         assert process.stderr.read() == "gwi: interrupted; no output was written.\n"
         assert process.wait(30) == 128 + number
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "old")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_in_the_midst_of_a_prediction_leaves_the_old_file(folder, tmp_path, number, monkeypatch, capsys):
+    output, plain = tmp_path / "out.csv", table_model.TableModel.predict
+    output.write_text("old")
+    half_done = []
+
+    def predict(self, table, *given):
+        if table.number[0]:
+            half_done.extend(path.name for path in tmp_path.iterdir())
+            signal.raise_signal(number)
+        return plain(self, table, *given)
+
+    monkeypatch.setattr(table_model.TableModel, "predict", predict)
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    try:
+        # As in a fresh process, whatever runs the tests has made of them.
+        for each in handlers:
+            signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+        cli.console.stop_in_order()
+        assert callable(signal.getsignal(number))
+        options = ["-o", str(output), "-q", "--force", "--chunk-size", "5"]
+        assert cli.run(["predict", f"{folder}/y.gwi", f"{folder}/data.csv", *options]) == 128 + number
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    assert len(half_done) == 2
+    assert capsys.readouterr().err == "gwi: interrupted; no output was written.\n"
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "old")]
 
 

@@ -48,6 +48,7 @@ MEANS = [
 ]
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize("mean", MEANS, ids=str)
 def test_any_mean_gives_probabilities_that_beat_the_shares_of_classes(mean, data):
     x, y, x_new, y_new = data
@@ -142,6 +143,7 @@ def test_weights_count_as_repeated_rows():
     np.testing.assert_allclose(weighted.predict_proba(x), repeated.predict_proba(x), atol=1e-6)
 
 
+@pytest.mark.unchecked
 def test_a_hundred_classes_are_told_apart():
     x, y = make_blobs(450, centers=100, n_features=6, cluster_std=0.2, random_state=0)
     model = GWIClassifier("linear", tempering=1.0, random_state=0, covariance=Covariance(num_inducing=50)).fit(x[:400], y[:400])

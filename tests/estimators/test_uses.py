@@ -199,8 +199,8 @@ def test_a_trained_network_stays_as_it_is_in_both_estimators():
 @pytest.mark.unchecked
 def test_a_row_is_predicted_alike_alone_among_others_and_in_any_thread():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (600, 8))
-    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.standard_normal(600)
+    X = rng.uniform(-2, 2, (250, 8))
+    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.standard_normal(250)
     rows = rng.uniform(-2.2, 2.2, (80, 8))
     for mean in ("svgp", ["svgp", HistGradientBoostingRegressor(max_iter=20)]):
         model = GWIRegressor(mean, random_state=0).fit(X, y)

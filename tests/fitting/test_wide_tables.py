@@ -25,6 +25,7 @@ def rmse(model, x, y):
     return float(np.sqrt(np.mean((model.predict(x) - y) ** 2)))
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_column_of_two_thousand_is_found_with_honest_intervals(seed):
     x, y, x_new, y_new = one_column(100, 2000, seed)
@@ -50,6 +51,7 @@ def test_labels_by_one_column_of_two_thousand_are_learned():
     assert -np.log(model.predict_proba(x_new)[np.arange(len(truth)), truth.astype(int)]).mean() < 0.2
 
 
+@pytest.mark.unchecked
 def test_ten_thousand_columns_are_fitted_in_seconds():
     x, y, x_new, y_new = one_column(50, 10_000, 0)
     start = time.process_time()
@@ -58,6 +60,7 @@ def test_ten_thousand_columns_are_fitted_in_seconds():
     assert rmse(model, x_new, y_new) <= 1.5 * NOISE_STD
 
 
+@pytest.mark.unchecked
 def test_targets_of_pure_noise_are_called_noise():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((500, 400)), generator.standard_normal(500)

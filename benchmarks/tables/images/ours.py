@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import gwi
+import gwi.core.features
+import gwi.core.kernels
+import gwi.core.networks
 from benchmarks.tables.images.interface import Fitted, Method, Prediction, Problem
 from benchmarks.tables.images.networks import build
 from benchmarks.tables.images.posthoc import other_members

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor, nn
 
-import gwi
+import gwi.core.features
+import gwi.core.networks
 from benchmarks.tables.images.interface import Fitted, Method, Prediction, Problem, mixed, softmax
 from benchmarks.tables.images.networks import SmallCNN
 from benchmarks.tables.images.training import Trained, in_batches, mirror, trained

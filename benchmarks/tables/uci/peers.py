@@ -12,7 +12,6 @@ from botorch.models import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.utils.errors import NotPSDError
-from ngboost import NGBRegressor
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import KFold
@@ -116,6 +115,9 @@ def svgp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
 
 def ngboost(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
     """NGBoost, normal law, learning rate 0.01: the number of stages on held-out rows, then all rows (Duan et al., 2020)."""
+    # Here: it derives its distributions by computer algebra when it is imported, for seconds.
+    from ngboost import NGBRegressor
+
     large = len(x) > 20_000
     most = budget.steps(2000)
 
