@@ -41,6 +41,8 @@ SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
 MOST_REPEATED = 100_000
 # Steps of a lasso's path: columns that enter or leave.
 LASSO_STEPS = 50
+# Standard deviations of the target by which a mean may err; the squares of larger ones leave the range of numbers.
+LARGEST_ERROR = 1e60
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,20 @@ class RegressionTask(Task):
         return RescaledMean(mean, scales, shape)
 
     def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
-        """Least squares on held-out rows, for each target."""
+        """Least squares on held-out rows, for each target.
+
+        Raises:
+            ValueError: when a mean errs by more than can be squared.
+        """
         predictions = torch.stack([member.held_out for member in members])
         y, weight = held_out.y, held_out.weight
+        for member, predicted in zip(members, predictions, strict=True):
+            worst = float((predicted - y).abs().max())
+            if not worst <= LARGEST_ERROR:
+                raise ValueError(
+                    f"The mean {member.name!r} errs by {worst:.3g} standard deviations of the target at rows that judge it, which "
+                    "is too much to learn from; look for values of these rows or their targets that are far beyond all others."
+                )
 
         def of_target(j: int) -> tuple[Tensor, Tensor]:
             def weigh(rows: Tensor) -> Tensor:
