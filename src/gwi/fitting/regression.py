@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from sklearn.linear_model import LassoCV, LassoLarsCV
+from sklearn.linear_model import LassoCV
 from torch import Tensor, nn
 
 from gwi._typing import Array
@@ -31,6 +31,7 @@ from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Gaussian, Network, NoiseKind
+from gwi.predictors.linear import PathLasso
 
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 # Laws under which the noise is fitted: one with tails so heavy that far rows do not decide it, and the normal one.
@@ -95,7 +96,7 @@ class RegressionTask(Task):
         if name == "lasso":
             equal = bool(torch.isclose(data.weight, data.weight[:1]).all())
             # The path of least angles is the faster by far where columns are alike, and takes no weights.
-            sparse = LassoLarsCV(max_iter=LASSO_STEPS, precompute=False) if equal else LassoCV()
+            sparse = PathLasso(max_iter=LASSO_STEPS, precompute=False) if equal else LassoCV()
             return estimator_learner(sparse, data, self, name=name, standardised=True)
         if name == "svgp-all" and data.is_sample:
             raise ValueError(
@@ -127,8 +128,8 @@ class RegressionTask(Task):
             worst = float((predicted - y).abs().max())
             if not worst <= LARGEST_ERROR:
                 raise ValueError(
-                    f"The mean {member.name!r} errs by {worst:.3g} standard deviations of the target at rows that judge it, which "
-                    "is too much to learn from; look for values of these rows or their targets that are far beyond all others."
+                    f"The mean {member.name!r} errs by {worst:.3g} standard deviations of the target at rows that judge it, "
+                    "which is too much to learn from; look for values of these rows or their targets that are far beyond all others."
                 )
 
         def of_target(j: int) -> tuple[Tensor, Tensor]:
