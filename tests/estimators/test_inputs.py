@@ -1,6 +1,7 @@
 """What a user brings by mistake is refused in one sentence that says what to do."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
@@ -45,6 +46,12 @@ def test_groups_and_labels_of_several_kinds_are_refused():
     model = GWIClassifier("linear").fit(x, np.array(["a", "b"] * 10))
     with pytest.raises(ValueError, match="Labels must be all numbers or all text; got NoneType and str"):
         model.nll(x[:2], np.array([None, "a"], dtype=object))
+
+
+def test_missing_labels_of_a_data_frame_are_refused():
+    labels = pd.Series(["a", None] * 10).convert_dtypes()
+    with pytest.raises(ValueError, match="y has missing values, pandas.NA; leave out the rows"):
+        GWIClassifier("svgp").fit(wave(20)[0], labels)
 
 
 def test_labels_are_shown_as_a_user_writes_them():

@@ -141,9 +141,13 @@ def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
     Raises:
         ValueError: when a cell is no number, or targets, weights or groups are not one for each row.
     """
-    X, y = validate_data(
-        estimator, as_array(brought.X), as_array(brought.y), dtype=np.float64, ensure_min_samples=2, **estimator._targets.checks
-    )
+    given, checks = (as_array(brought.X), as_array(brought.y)), estimator._targets.checks
+    try:
+        X, y = validate_data(estimator, *given, dtype=np.float64, ensure_min_samples=2, **checks)
+    except TypeError as error:
+        if "NA is ambiguous" not in str(error):
+            raise
+        raise ValueError("y has missing values, pandas.NA; leave out the rows where it is missing.") from None
     weight = checked_weights(_check_sample_weight(as_array(brought.sample_weight), X, dtype=np.float64, ensure_non_negative=True))
     groups = None if brought.groups is None else np.asarray(as_array(brought.groups))
     if groups is not None and groups.shape != (len(X),):
