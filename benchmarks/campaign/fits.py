@@ -1,4 +1,4 @@
-"""Fits of hostile tables, and what is asked of them: finite predictions with honest spreads, or one sentence that says why not."""
+"""Fits of hostile tables, and what is asked of them: finite predictions and spreads, or one sentence that says why not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tried(model: Any, case: Case) -> str:
         if not {str(label) for label in model.predict(rows).tolist()} <= brought:
             return "no_label"
     with np.errstate(all="ignore"):
-        far = rows.mean(0) + 100 * np.ptp(rows, axis=0) * np.array([[1.0], [-1.0]])
+        far = np.nan_to_num(rows.mean(0) + 100 * np.ptp(rows, axis=0) * np.array([[1.0], [-1.0]]))
     try:
         return judged(model, far)
     except ValueError as error:

@@ -62,7 +62,8 @@ class Worker:
         return code
 
     def _start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.campaign.running", self.module, str(bound(self.module, "MOST_CPU"))]
+        most_cpu = str(bound(self.module, "MOST_CPU"))
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.campaign.running", self.module, most_cpu]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
 
