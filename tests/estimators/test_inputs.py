@@ -50,7 +50,7 @@ def test_groups_and_labels_of_several_kinds_are_refused():
 
 def test_missing_labels_of_a_data_frame_are_refused():
     labels = pd.Series(["a", None] * 10).convert_dtypes()
-    with pytest.raises(ValueError, match="y has missing values, pandas.NA; leave out the rows"):
+    with pytest.raises(ValueError, match=r"y has missing values, pandas\.NA; leave out the rows"):
         GWIClassifier("svgp").fit(wave(20)[0], labels)
 
 

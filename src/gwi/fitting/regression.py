@@ -129,7 +129,7 @@ class RegressionTask(Task):
             if not worst <= LARGEST_ERROR:
                 raise ValueError(
                     f"The mean {member.name!r} errs by {worst:.3g} standard deviations of the target at rows that judge it, "
-                    "which is too much to learn from; look for values of these rows or their targets that are far beyond all others."
+                    "which is too much to learn from; look for values of these rows or their targets far beyond all others."
                 )
 
         def of_target(j: int) -> tuple[Tensor, Tensor]:
