@@ -32,7 +32,11 @@ def trial(number: int) -> str:
 
 
 def size(number: int) -> str:
-    """Its task, whether rows are few, some or many, and whether columns are."""
-    num_rows, num_columns = _case(number).rows.shape
+    """What the time depends on: the task, rows, columns, outputs, and whether the folds are the usual ones."""
+    case = _case(number)
+    num_rows, num_columns = case.rows.shape
     rows = "below-120" if num_rows < 120 else "below-200" if num_rows < 200 else "to-300"
-    return f"{'classes' if number % 2 else 'numbers'}-{rows}-{'few' if num_columns <= 3 else 'more'}-columns"
+    folds = "" if case.cv == "auto" and not case.given else "-own-folds"
+    few = len(set(map(str, np.ravel(case.y)))) <= 2 if number % 2 else np.ndim(case.y) == 1
+    columns = f"{'few' if num_columns <= 3 else 'more'}-columns"
+    return f"{'classes' if number % 2 else 'numbers'}-{rows}-{columns}-{'few' if few else 'more'}-outputs{folds}"
