@@ -5,6 +5,8 @@ import resource
 import signal
 import subprocess
 import sys
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -61,16 +63,53 @@ def test_a_signal_removes_what_is_not_whole_and_says_so(folder, tmp_path, number
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "old")]
 
 
-def test_an_ignored_hangup_stays_ignored(monkeypatch):
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        cli.console.stop_in_order()
+@pytest.fixture
+def own_handlers():
+    """Signals and hooks as they were, when the test is over."""
+    numbers, hook = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT), sys.unraisablehook
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield
+    sys.unraisablehook = hook
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_an_ignored_hangup_stays_ignored(own_handlers):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with cli.console.stopping_in_order():
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         assert callable(signal.getsignal(signal.SIGTERM))
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+def test_a_signal_that_falls_into_a_callback_is_not_lost(own_handlers, capsys):
+    class Held:
+        pass
+
+    def callback(_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+    def work():
+        held = Held()
+        references.append(weakref.ref(held, callback))
+        with cli.console.stopping_in_order():
+            del held
+            time.sleep(30)
+
+    references, hook = [], sys.unraisablehook
+    with pytest.raises(SystemExit) as end:
+        work()
+    assert end.value.code == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "gwi: interrupted; no output was written.\n"
+    assert references[0]() is None
+    assert sys.unraisablehook is hook
+
+
+def test_after_the_work_a_signal_just_ends_the_process(own_handlers):
+    with cli.console.stopping_in_order():
+        pass
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == [signal.SIG_DFL] * 2
 
 
 def test_a_reader_that_has_seen_enough_is_no_fault(folder):

@@ -71,7 +71,7 @@ def _save(rng: np.random.Generator, ending: signal.Signals, inputs: Path, output
     command = ["-c", SAVING, str(output), *(str(inputs / name) for name in NAMES)]
     _, said = _killed(command, ending, lambda process: _after_a_line(process, rng))
     if "Traceback" in said:
-        return f"traceback: {said[-150:]}"
+        return f"traceback: {said[:150]}"
     content = output.read_bytes()
     # The same model is not the same bytes each time: the order of names in a header is free.
     if not _is_model(content) or from_bytes(content)[0] not in [from_bytes(saved)[0] for saved in _saved()]:
@@ -128,7 +128,7 @@ def _command(
     output.write_bytes(old)
     code, said = _killed(["-m", "gwi", *arguments], ending, lambda process: _at_a_moment(process, output.parent, rng))
     if "Traceback" in said:
-        return f"traceback: {said[-150:]}"
+        return f"traceback: {said[:150]}"
     # Python ends by SIGINT where it was interrupted inside code that it runs from text, whatever code was asked for.
     if code not in (0, -ending, 128 + ending, -signal.SIGINT):
         return f"wrong_code: {code} after {ending.name}, and {said[-150:]}"
