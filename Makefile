@@ -54,7 +54,7 @@ docs: install  ## build the documentation into site/
 	@$(BIN)/zensical build --clean
 
 # Kinds and options, for example: make campaign OPTIONS="forged --count 45000"
-campaign: install  ## do thousands of faults on purpose: broken and forged model files, ... (goes on where it was stopped)
+campaign: install  ## do thousands of faults on purpose: hostile tables, odd files, kills, ... (hours; goes on where it was stopped)
 	@nice -n 19 $(BIN)/python -m benchmarks.campaign $(OPTIONS)
 
 records: install  ## measure again every number and figure that the documentation shows (some hours)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,7 @@ def one(column: str, row: int, value: str) -> str:
     return changed(column, lambda old, i: value if i == row else old)
 
 
-def columns() -> dict[str, list]:
+def columns() -> dict[str, list[Any]]:
     """The base table by column, numbers as numbers."""
     x, town, y, label = (list(column) for column in zip(*BASE, strict=True))
     return {"x": [float(v) for v in x], "town": town, "y": [float(v) for v in y], "label": label}

@@ -130,7 +130,7 @@ def small(members: list[Any]) -> list[Any]:
     for member in members:
         if type(member).__name__ in sizes:
             member.set_params(**sizes[type(member).__name__])
-    return [Network(num_steps=20) if member == "network" else member for member in members]
+    return [Network(max_steps=20) if member == "network" else member for member in members]
 
 
 def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:

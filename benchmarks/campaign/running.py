@@ -12,11 +12,12 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import median
 from types import TracebackType
 from typing import Any
 
@@ -25,8 +26,11 @@ import psutil
 from benchmarks.tables.common import records
 from benchmarks.tables.common.records import ROOT
 
-# Trials in one line of a record. Seconds on the processor, and by the clock, after which a trial hangs; bytes of memory.
+# Trials in one line of a record. Seconds on the processor, and by the clock, after which a trial hangs; bytes of memory. A kind
+# may have its own of the first three.
 BATCH, MOST_CPU, MOST_TIME, MOST_MEMORY = 100, 10, 120, 6 << 30
+# Times the median of its size that a trial may take, and how many of a size there must be for a median.
+MOST_MEDIANS, FEWEST_OF_A_SIZE = 3, 5
 # Outcomes that a process does not survive, or that its bounds cause.
 BROUGHT_DOWN = ("crashed", "killed", "hung", "starved")
 
@@ -58,7 +62,8 @@ class Worker:
         return code
 
     def _start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.campaign.running", self.module, str(MOST_CPU)]
+        most_cpu = str(bound(self.module, "MOST_CPU"))
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.campaign.running", self.module, most_cpu]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
 
@@ -71,10 +76,11 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(f"{number}\n")
             self.process.stdin.flush()
+        most_time = bound(self.module, "MOST_TIME")
         with selectors.DefaultSelector() as ready:
             ready.register(self.process.stdout, selectors.EVENT_READ)
             # On a busy machine a process may wait long for the processor; then its own clock is what counts.
-            while not (is_ready := bool(ready.select(MOST_TIME))) and psutil.Process(self.process.pid).status() == "running":
+            while not (is_ready := bool(ready.select(most_time))) and psutil.Process(self.process.pid).status() == "running":
                 continue
             line = self.process.stdout.readline() if is_ready else None
         if line:
@@ -86,8 +92,14 @@ class Worker:
         code = self.process.returncode
         self._end()
         hung = line is None or code == -signal.SIGXCPU
-        words = f"no answer within {MOST_TIME} s" if line is None else f"the process ended with code {code}"
-        return {"outcome": "hung" if hung else "killed", "words": words, "seconds": float(MOST_CPU), "megabytes": 0.0}
+        words = f"no answer within {most_time} s" if line is None else f"the process ended with code {code}"
+        seconds = float(bound(self.module, "MOST_CPU"))
+        return {"outcome": "hung" if hung else "killed", "words": words, "seconds": seconds, "megabytes": 0.0}
+
+
+def bound(module: str, name: str) -> int:
+    """A bound that a kind has of its own, or that of all kinds."""
+    return int(getattr(importlib.import_module(module), name, globals()[name]))
 
 
 def outcomes(module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -102,6 +114,8 @@ def batch(worker: Worker, first: int, count: int) -> dict[str, Any]:
     found = {number: worker.trial(number) for number in range(first, first + count)}
     counts = Counter(str(trial["outcome"]) for trial in found.values())
     examples = [f"{number} {trial['outcome']} {trial['words']}" for number, trial in found.items() if trial["outcome"] in faults]
+    size = getattr(importlib.import_module(worker.module), "size", None)
+    took = [f"{n} {size(n)} {trial['seconds']}" for n, trial in found.items() if trial["outcome"] == "answered"] if size else []
     return {
         "first": first,
         "trials": count,
@@ -109,15 +123,30 @@ def batch(worker: Worker, first: int, count: int) -> dict[str, Any]:
         "slowest_seconds": max(trial["seconds"] for trial in found.values()),
         "largest_megabytes": max(trial["megabytes"] for trial in found.values()),
         "faulty": "; ".join(examples[:5]),
+        **({"took": "; ".join(took)} if size else {}),
     }
+
+
+def slow(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Trials that took more than three times the median of those of their size, where a kind says sizes."""
+    found = [tuple(part.split()) for line in lines for part in str(line.get("took", "")).split("; ") if part]
+    seconds = defaultdict(list)
+    for _, size, took in found:
+        seconds[size].append(float(took))
+    middle = {size: median(values) for size, values in seconds.items() if len(values) >= FEWEST_OF_A_SIZE}
+    return [
+        f"{number} ({size}) took {took} s, the median is {middle[size]:.2f} s"
+        for number, size, took in found
+        if size in middle and float(took) > MOST_MEDIANS * middle[size]
+    ]
 
 
 def run(module: str, count: int, jobs: int, folder: Path) -> list[Mapping[str, Any]]:
     """So many trials, but for those in the record; all lines of the record that belong to them."""
-    name = f"campaign_{module.rpartition('.')[2]}"
-    lines: list[Mapping[str, Any]] = [line for line in records.read(name, folder) if int(line["first"]) < count]
-    done = {(int(line["first"]), int(line["trials"])) for line in lines}
-    wanted = [(first, min(BATCH, count - first)) for first in range(0, count, BATCH)]
+    name, size = f"campaign_{module.rpartition('.')[2]}", bound(module, "BATCH")
+    known: dict[int, Mapping[str, Any]] = {int(line["first"]): line for line in records.read(name, folder)}
+    wanted = [(first, min(size, count - first)) for first in range(0, count, size)]
+    missing = [(first, most) for first, most in wanted if first not in known or int(known[first]["trials"]) < most]
     with contextlib.ExitStack() as stack:
         idle: SimpleQueue[Worker] = SimpleQueue()
         for _ in range(jobs):
@@ -131,12 +160,11 @@ def run(module: str, count: int, jobs: int, folder: Path) -> list[Mapping[str, A
                 idle.put(worker)
 
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
-        for line in pool.map(with_a_worker, [part for part in wanted if part not in done]):
-            lines.append(line)
-            ordered = sorted(lines, key=lambda row: int(row["first"]))
-            records.write(name, ordered, echo=False, folder=folder)
-            print(name, ", ".join(f"{key} {value}" for key, value in line.items() if value), flush=True)
-    return [line for line in lines if (int(line["first"]), int(line["trials"])) in wanted]
+        for line in pool.map(with_a_worker, missing):
+            known[line["first"]] = line
+            records.write(name, [known[first] for first in sorted(known)], echo=False, folder=folder)
+            print(name, ", ".join(f"{key} {value}" for key, value in line.items() if value and key != "took"), flush=True)
+    return [known[first] for first, _ in wanted]
 
 
 def num_faults(module: str, lines: Sequence[Mapping[str, Any]]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -43,6 +44,24 @@ def checked_weights(weight: Array) -> Array:
         )
     # Numbers this small have few digits.
     return weight / most if least < np.finfo(np.float64).tiny else weight
+
+
+def require_order(name: str, values: NDArray[Any]) -> None:
+    """Refuse values of kinds that have no order among them, such as numbers and words, and missing ones.
+
+    Raises:
+        ValueError: naming the kinds.
+    """
+    if values.dtype != object:
+        return
+    try:
+        np.unique(values)
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in values.flat})
+        raise ValueError(
+            f"{name} must be all numbers or all text; got {' and '.join(kinds)}, which have no order among them. Leave out rows "
+            "where they are missing, and make the others text."
+        ) from None
 
 
 def is_source(value: Any) -> bool:

@@ -1,11 +1,14 @@
-"""The fault campaign: it sees what brings a process down, goes on where it was, and finds no fault in some hundred trials."""
+"""The fault campaign: it sees what brings a process down, goes on where it was, and finds no fault in some trials a kind."""
 
 import csv
+import importlib
+import pkgutil
+import warnings
 
 import pytest
-from benchmarks.campaign import running
+from benchmarks.campaign import kinds, running
 from benchmarks.campaign.__main__ import main
-from benchmarks.campaign.running import num_faults, run
+from benchmarks.campaign.running import num_faults, outcomes, run, slow
 
 pytestmark = pytest.mark.unchecked
 
@@ -31,13 +34,69 @@ def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch)
     assert [int(line["fine"]) for line in run(TROUBLED, 1, 1, tmp_path)] == [17]
 
 
-def test_some_hundred_mutated_and_forged_model_files_are_refused_or_answer(tmp_path):
-    assert main(["mutated", "forged", "--count", "100", "--jobs", "1", "--folder", str(tmp_path)]) == 0
-    for kind in ("mutated", "forged"):
-        with (tmp_path / f"campaign_{kind}.csv").open() as file:
-            lines = list(csv.DictReader(file))
-        assert sum(int(line["trials"]) for line in lines) == 100
-        assert sum(int(line["refused"]) for line in lines) > 60
+@pytest.mark.parametrize(("faults", "seconds", "code"), [(0, 1.5, 0), (1, 1.5, 1), (0, 9.0, 1)])
+def test_the_command_ends_with_one_after_a_fault_or_a_slow_trial(tmp_path, capsys, faults, seconds, code):
+    fine, bad = outcomes("benchmarks.campaign.kinds.default_fits")
+    took = "; ".join(f"{k} small {seconds if k == 3 else 1.0}" for k in range(10))
+    line = {
+        "first": 0,
+        "trials": 10,
+        fine[0]: 10 - faults,
+        bad[0]: faults,
+        **dict.fromkeys((*fine[1:], *bad[1:]), 0),
+        "took": took,
+    }
+    with (tmp_path / "campaign_default_fits.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(line))
+        writer.writeheader()
+        writer.writerow(line)
+    assert main(["default_fits", "--count", "10", "--folder", str(tmp_path)]) == code
+    said = capsys.readouterr().out
+    assert said.startswith(f"default_fits: 10 trials, {faults} faults")
+    assert ("3 (small) took 9.0 s" in said) == (seconds == 9)
+
+
+def test_a_smaller_count_leaves_the_record_of_a_larger_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "BATCH", 1)
+    (tmp_path / "campaign_troubled.csv").write_text("first,trials,fine\n0,1,1\n1,1,1\n2,1,1\n")
+    assert [int(line["first"]) for line in run(TROUBLED, 2, 1, tmp_path)] == [0, 1]
+    assert len((tmp_path / "campaign_troubled.csv").read_text().splitlines()) == 4
+
+
+def test_trials_over_three_times_the_median_of_their_size_are_named():
+    took = [{"took": f"{2 * k} small 1.0; {2 * k + 1} large {4.0 if k else 13.0}"} for k in range(6)]
+    assert slow(took) == ["1 (large) took 13.0 s, the median is 4.00 s"]
+    assert slow([{"took": ""}, {}]) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("mutated", range(60)),
+        ("forged", range(40)),
+        ("light_fits", range(8)),
+        ("default_fits", (3, 19)),
+        ("kills", (0,)),
+        ("odd_files", (0, 60, 100, 120)),
+        ("threads", (0, 4)),
+        ("one_row", (1, 5)),
+        ("updates", (1,)),
+    ],
+)
+def test_some_trials_of_each_kind_come_out_right(kind, numbers, monkeypatch):
+    module = importlib.import_module(f"benchmarks.campaign.kinds.{kind}")
+    monkeypatch.setattr(module, "NUM_UPDATES", 30, raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [module.trial(number).partition(": ")[0] for number in numbers]
+    assert set(found) <= set(module.FINE), found
+
+
+def test_every_kind_says_how_many_trials_a_campaign_has():
+    for found in pkgutil.iter_modules(kinds.__path__):
+        module = importlib.import_module(f"{kinds.__name__}.{found.name}")
+        assert module.COUNT > 0
+        assert set(module.FINE).isdisjoint(module.FAULTS)
 
 
 def test_a_kind_that_is_not_there_is_named(capsys):

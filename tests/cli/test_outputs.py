@@ -5,6 +5,8 @@ import resource
 import signal
 import subprocess
 import sys
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -65,8 +67,19 @@ def test_a_signal_removes_what_is_not_whole_and_says_so(folder, tmp_path, number
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "old")]
 
 
+@pytest.fixture
+def own_handlers():
+    """Signals and hooks as they were, when the test is over."""
+    numbers, hook = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT), sys.unraisablehook
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield
+    sys.unraisablehook = hook
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_in_the_midst_of_a_prediction_leaves_the_old_file(folder, tmp_path, number, monkeypatch, capsys):
+def test_a_signal_in_the_midst_of_a_prediction_leaves_the_old_file(folder, tmp_path, number, monkeypatch, capsys, own_handlers):
     output, plain = tmp_path / "out.csv", table_model.TableModel.predict
     output.write_text("old")
     half_done = []
@@ -78,33 +91,54 @@ def test_a_signal_in_the_midst_of_a_prediction_leaves_the_old_file(folder, tmp_p
         return plain(self, table, *given)
 
     monkeypatch.setattr(table_model.TableModel, "predict", predict)
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    try:
-        # As in a fresh process, whatever runs the tests has made of them.
-        for each in handlers:
-            signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
-        cli.console.stop_in_order()
+    # As in a fresh process, whatever runs the tests has made of them.
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+    options = ["-o", str(output), "-q", "--force", "--chunk-size", "5"]
+    with cli.console.stopping_in_order():
         assert callable(signal.getsignal(number))
-        options = ["-o", str(output), "-q", "--force", "--chunk-size", "5"]
         assert cli.run(["predict", f"{folder}/y.gwi", f"{folder}/data.csv", *options]) == 128 + number
-    finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
     assert len(half_done) == 2
     assert capsys.readouterr().err == "gwi: interrupted; no output was written.\n"
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "old")]
 
 
-def test_an_ignored_hangup_stays_ignored(monkeypatch):
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        cli.console.stop_in_order()
+def test_an_ignored_hangup_stays_ignored(own_handlers):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with cli.console.stopping_in_order():
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         assert callable(signal.getsignal(signal.SIGTERM))
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+def test_a_signal_that_falls_into_a_callback_is_not_lost(own_handlers, capsys):
+    class Held:
+        pass
+
+    def callback(_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+    def work():
+        held = Held()
+        references.append(weakref.ref(held, callback))
+        with cli.console.stopping_in_order():
+            del held
+            time.sleep(30)
+
+    references, hook = [], sys.unraisablehook
+    with pytest.raises(SystemExit) as end:
+        work()
+    assert end.value.code == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "gwi: interrupted; no output was written.\n"
+    assert references[0]() is None
+    assert sys.unraisablehook is hook
+
+
+def test_after_the_work_a_signal_just_ends_the_process(own_handlers):
+    with cli.console.stopping_in_order():
+        pass
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == [signal.SIG_DFL] * 2
 
 
 def test_a_reader_that_has_seen_enough_is_no_fault(folder):

@@ -1,6 +1,8 @@
 """Features of a network for a kernel, and networks averaged into one mean."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -156,3 +158,16 @@ def test_a_projection_needs_the_name_of_one_layer(images):
             NetworkFeatures(images[2], layer, projection=3)
     with pytest.raises(ValueError, match="got no name"):
         NetworkFeatures(images[2], ())
+
+
+def test_threads_that_share_a_network_get_features_of_their_own_rows(network, data):
+    features = NetworkFeatures(network, "1").fit(torch.as_tensor(data[0]))
+    rows = [torch.as_tensor(data[2][k::8]) for k in range(8)]
+    wanted, together = [features(part) for part in rows], Barrier(8)
+
+    def ask(k):
+        together.wait()
+        return all(torch.equal(features(rows[k]), wanted[k]) for _ in range(40))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(8)))

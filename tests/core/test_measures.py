@@ -1,6 +1,8 @@
 """Any GPyTorch kernel is a prior, and a measure gives the joint law that its mean and kernel say."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import gpytorch.kernels as gk
 import numpy as np
@@ -238,3 +240,21 @@ def test_the_factor_of_a_kernel_is_its_own_where_it_has_one(generator):
     kernel, x = default_kernel(2), rows(9, generator)
     assert kernel_factor(kernel, x).shape == (9, 9)
     assert kernel_factor(SparsePosteriorKernel(kernel, x[:2], torch.eye(2, dtype=F64)), x).shape == (9, 11)
+
+
+@pytest.mark.parametrize("name", ["scaled", "sum"])
+def test_threads_that_share_a_kernel_of_some_columns_get_the_same_matrix(name):
+    parts = [gk.ScaleKernel(gk.RBFKernel(active_dims=[1, 2])), gk.RBFKernel(active_dims=[0])]
+    kernel = (parts[0] if name == "scaled" else gk.AdditiveKernel(*parts)).to(F64).requires_grad_(False)
+    x = torch.randn(60, 5, dtype=F64, generator=torch.Generator().manual_seed(0))
+    wanted, together = kernel_matrix(kernel, x), Barrier(8)
+
+    def ask(_):
+        together.wait()
+        return all(
+            torch.equal(kernel_matrix(kernel, x), wanted) and torch.allclose(kernel_variance(kernel, x), wanted.diagonal())
+            for _ in range(40)
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(8)))

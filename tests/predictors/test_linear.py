@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import linear_model
 
-from gwi.predictors.linear import LinearModel, plain_predictor
+from gwi.predictors.linear import LinearModel, PathLasso, plain_predictor
 
 ONE_TARGET = ("RidgeCV", "LassoCV", "LassoLarsCV", "ElasticNetCV", "BayesianRidge", "HuberRegressor")
 SEVERAL = ("LinearRegression", "Ridge", "RidgeCV", "Lasso", "ElasticNet")
@@ -45,3 +45,12 @@ def test_other_linear_models_are_not_held():
     for name in ("ARDRegression", "Lars", "LassoLars", "SGDRegressor", "PoissonRegressor"):
         estimator, x = fitted("LinearRegression", 1)
         assert plain_predictor(getattr(linear_model, name)().fit(x, np.exp(estimator.predict(x) / 10))) is None
+
+
+def test_a_lasso_of_constants_is_a_constant_and_else_scikit_learns():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 4)), rng.normal(size=30)
+    for rows, targets in ((x, np.full(30, 7.0)), (np.ones((30, 4)), y), (x[:6] * (np.arange(6) == 3)[:, None], y[:6])):
+        predicted = plain_predictor(PathLasso(precompute=False).fit(rows, targets)).predict(rows)
+        np.testing.assert_allclose(predicted, targets.mean(), atol=3)
+    np.testing.assert_array_equal(PathLasso().fit(x, y).predict(x), linear_model.LassoLarsCV().fit(x, y).predict(x))

@@ -18,6 +18,7 @@ from benchmarks.campaign import model_files
 from gwi.storage.container import from_bytes
 
 FINE, FAULTS = model_files.FINE, model_files.FAULTS
+COUNT = 10_000
 Place = tuple[str | int, ...]
 
 _NESTED = json.loads("[" * 80 + "]" * 80)

@@ -8,6 +8,7 @@ from benchmarks.campaign import model_files
 
 # What was altered is refused by its checksum, so that no answer can be right.
 FINE, FAULTS = ("refused", "unchanged"), (*model_files.FAULTS, "refused_later", "answered")
+COUNT = 100_000
 
 
 def trial(number: int) -> str:

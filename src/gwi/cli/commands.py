@@ -27,10 +27,11 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 def main() -> None:
     """The front door."""
-    console.stop_in_order()
-    end_with_launcher()
-    console.watch_output_stream()
-    raise SystemExit(run(sys.argv[1:]))
+    with console.stopping_in_order():
+        end_with_launcher()
+        console.watch_output_stream()
+        code = run(sys.argv[1:])
+    raise SystemExit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

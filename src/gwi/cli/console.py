@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any, cast
 
 import typer
@@ -30,6 +31,8 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object on the outpu
 STREAM = "The output stream"
 # Characters of what is said to a user.
 LONGEST_SENTENCE = 2000
+# Seconds after which an interrupt that was lost is tried again.
+ANOTHER_TRY = 0.01
 
 
 def say(text: str) -> None:
@@ -98,16 +101,40 @@ def interrupt_after(output: Path) -> Iterator[Callable[[Any], None]]:
         raise
 
 
-def stop_in_order() -> None:
-    """Let a request to end, or a terminal that is closed, interrupt the work like Ctrl-C, so that it cleans up behind itself."""
+@contextmanager
+def stopping_in_order() -> Iterator[None]:
+    """Let a request to end, or a terminal that is closed, interrupt the work like Ctrl-C, so that it cleans up behind itself.
+
+    After the work nothing is left to clean up, and an interrupt would only be a traceback of what Python does at its end.
+    """
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt(signal.Signals(number))
 
-    for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
-        # Not where nohup has it ignored.
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, stop)
+    def again(lost: Any) -> None:
+        # In a callback, such as that of a weak reference, an error is only shown, and the work would go on.
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            return shown(lost)
+        number = next((part for part in lost.exc_value.args if isinstance(part, signal.Signals)), signal.SIGINT)
+        later = Timer(ANOTHER_TRY, os.kill, (os.getpid(), number))
+        later.daemon = True
+        return later.start()
+
+    # Not where nohup has it ignored.
+    asked = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    asked = [number for number in asked if signal.getsignal(number) == signal.SIG_DFL]
+    for number in asked:
+        signal.signal(number, stop)
+    shown, sys.unraisablehook = sys.unraisablehook, again
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise SystemExit(interrupted(error)) from None
+    finally:
+        for number in (*asked, signal.SIGINT):
+            if signal.getsignal(number) in (stop, signal.default_int_handler):
+                signal.signal(number, signal.SIG_DFL)
+        sys.unraisablehook = shown
 
 
 def watch_output_stream() -> None:

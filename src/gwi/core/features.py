@@ -11,7 +11,9 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from threading import RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -23,6 +25,8 @@ MOST_MAPS = 4
 # Images that pass through the network at once, not on a GPU. The maps of more than some hundred outgrow the processor's cache,
 # and memory allocators hand such arrays back and fetch them anew each time: a pass takes twice as long.
 PASS_SIZE = 256
+# A hook sees every pass of its network, also that of another thread: of each network, one hooked pass at a time.
+_passes: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 
 
 class NetworkFeatures(nn.Module):
@@ -152,6 +156,7 @@ class NetworkFeatures(nn.Module):
 def _hooked_pass(network: nn.Module, x: Tensor, names: Sequence[str], hook: Callable[..., None]) -> Tensor:
     """The network's outputs; the hook is called with each named submodule's name, the submodule, its arguments and its output."""
     with ExitStack() as hooks:
+        hooks.enter_context(_passes.setdefault(network, RLock()))
         for name in names:
             hooks.callback(network.get_submodule(name).register_forward_hook(partial(hook, name)).remove)
         return network(x)

@@ -43,7 +43,8 @@ def kernel_matrix(
 ) -> Float[Tensor, "... N1 N2"]:
     """k(X₁, X₂), dense; k(X₁, X₁) when X₂ is left out."""
     with _accurately(kernel):
-        return kernel(x1, x1 if x2 is None else x2).to_dense()
+        evaluate, *rows = _at_once(kernel, x1, x1 if x2 is None else x2)
+        return to_dense(evaluate(*rows, last_dim_is_batch=False))
 
 
 def kernel_variance(kernel: Kernel, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
@@ -143,7 +144,21 @@ def _accurately(kernel: Kernel) -> Iterator[None]:
 def _combined(
     kernels: Iterable[Kernel], combine: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor, **params: Any
 ) -> Tensor:
-    return reduce(combine, (to_dense(kernel(x1, x2, **params)) for kernel in kernels))
+    parts = [(kernel, x1, x2) if params.get("diag") else _at_once(kernel, x1, x2) for kernel in kernels]
+    return reduce(combine, (to_dense(evaluate(*rows, **params)) for evaluate, *rows in parts))
+
+
+def _at_once(kernel: Kernel, x1: Tensor, x2: Tensor) -> tuple[Callable[..., Any], Tensor, Tensor]:
+    """What gives the kernel's matrix, and the columns that it takes.
+
+    GPyTorch's call puts the evaluation off, and then takes `active_dims` off the kernel until it is done: another thread that
+    asks the same kernel meanwhile would get the matrix of other columns.
+    """
+    if type(kernel).__call__ is not Kernel.__call__:
+        return kernel, x1, x2
+    if kernel.active_dims is not None:
+        x1, x2 = (x.index_select(-1, kernel.active_dims) for x in (x1, x2))
+    return kernel.forward, x1, x2
 
 
 def _distances(

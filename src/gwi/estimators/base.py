@@ -241,7 +241,7 @@ class GWIEstimator(BaseEstimator):
         judged = None if validation is None else inputs.validation_rows(self, validation)
         if judged is not None:
             inputs.require_unseen((training.x, training.y), judged)
-        pairs = inputs.given_folds(self.cv, brought)
+        pairs = inputs.given_folds(self.cv, brought, len(training.place))
         if not self._by_paper:
             in_time = isinstance(self.cv, str) and self.cv == "time"
             training = (training if in_time or judged is not None else training.ordered()).without_copies(pairs)

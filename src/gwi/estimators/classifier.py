@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from gwi import parts
 from gwi._typing import Array
-from gwi._validation import as_array, like
+from gwi._validation import as_array, like, require_order
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.classification import class_totals, entropy
 from gwi.evaluation.judged import Judged
@@ -34,10 +34,11 @@ class LabelTargets:
     def learn(self, y: Any) -> NDArray[np.int64]:
         """The place of each label, noting the classes."""
         y = column_or_1d(as_array(y), warn=True)
+        require_order("Labels", y)
         check_classification_targets(y)
         self.classes, places = np.unique(y, return_inverse=True)
         if len(self.classes) < 2:
-            raise ValueError(f"A classifier needs rows of at least two classes; got one class, {self.classes[0]!r}.")
+            raise ValueError(f"A classifier needs rows of at least two classes; got one class, {self.classes.tolist()[0]!r}.")
         return places.astype(np.int64)
 
     def encode(self, y: Any) -> NDArray[np.int64]:

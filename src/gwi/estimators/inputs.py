@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch.utils.data import DataLoader
 
-from gwi._validation import as_array, checked_weights
+from gwi._validation import as_array, checked_weights, require_order
 from gwi.exceptions import GWIWarning
 from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
@@ -108,11 +109,30 @@ class TrainingRows:
         return TrainingRows(self.x[rows], self.y[rows], weight, groups, place, self.num_copies)
 
 
-def given_folds(cv: Any, brought: Brought) -> list[tuple[Any, Any]]:
-    """Pairs of row numbers that a splitter or the user gives; none where `cv` is a name or a number."""
+def given_folds(cv: Any, brought: Brought, num_rows: int) -> list[tuple[Any, Any]]:
+    """Pairs of row numbers that a splitter or the user gives; none where `cv` is a name or a number.
+
+    Raises:
+        ValueError: for what names none of the rows.
+    """
     if isinstance(cv, Integral | str):
         return []
-    return list(cv.split(brought.X, brought.y, brought.groups) if hasattr(cv, "split") else cv)
+    pairs = list(cv.split(brought.X, brought.y, brought.groups) if hasattr(cv, "split") else cv)
+    return [(_row_numbers(train, num_rows, k), _row_numbers(test, num_rows, k)) for k, (train, test) in enumerate(pairs)]
+
+
+def _row_numbers(rows: Any, num_rows: int, fold: int) -> NDArray[np.int64]:
+    """The numbers of rows that a pair names, also by a bool for each row."""
+    found = np.array(list(rows) if np.iterable(rows) else rows, dtype=object)
+    plain = np.array(found.tolist()) if all(isinstance(value, Integral | np.bool_) for value in found.flat) else found
+    if plain.dtype == np.bool_ and plain.shape == (num_rows,):
+        return np.flatnonzero(plain)
+    if plain.ndim != 1 or (plain.size and (plain.dtype.kind not in "iu" or plain.min() < 0 or plain.max() >= num_rows)):
+        raise ValueError(
+            f"cv's fold {fold} must name rows by whole numbers from 0 to {num_rows - 1}, or by a bool for each of the {num_rows} "
+            f"rows; got {reprlib.repr(found.tolist())}."
+        )
+    return plain.astype(np.int64)
 
 
 def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
@@ -121,13 +141,19 @@ def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
     Raises:
         ValueError: when a cell is no number, or targets, weights or groups are not one for each row.
     """
-    X, y = validate_data(
-        estimator, as_array(brought.X), as_array(brought.y), dtype=np.float64, ensure_min_samples=2, **estimator._targets.checks
-    )
+    given, checks = (as_array(brought.X), as_array(brought.y)), estimator._targets.checks
+    try:
+        X, y = validate_data(estimator, *given, dtype=np.float64, ensure_min_samples=2, **checks)
+    except TypeError as error:
+        if "NA is ambiguous" not in str(error):
+            raise
+        raise ValueError("y has missing values, pandas.NA; leave out the rows where it is missing.") from None
     weight = checked_weights(_check_sample_weight(as_array(brought.sample_weight), X, dtype=np.float64, ensure_non_negative=True))
     groups = None if brought.groups is None else np.asarray(as_array(brought.groups))
     if groups is not None and groups.shape != (len(X),):
         raise ValueError(f"groups has one value for each of the {len(X)} rows; got the shape {groups.shape}.")
+    if groups is not None:
+        require_order("groups", groups)
     kept = weight > 0
     targets = estimator._targets.learn(y[kept])
     estimator._seen = SeenRows.of(X[kept], targets)

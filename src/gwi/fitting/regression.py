@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from sklearn.linear_model import LassoCV, LassoLarsCV, RidgeCV
+from sklearn.linear_model import LassoCV, RidgeCV
 from torch import Tensor, nn
 
 from gwi._typing import Array
@@ -31,6 +31,7 @@ from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Gaussian, Network, NoiseKind
+from gwi.predictors.linear import PathLasso
 
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 # Laws under which the noise is fitted: one with tails so heavy that far rows do not decide it, and the normal one.
@@ -43,6 +44,8 @@ MOST_REPEATED = 100_000
 RIDGE_PENALTIES = np.logspace(-6, 2, 17)
 # Steps of a lasso's path: columns that enter or leave.
 LASSO_STEPS = 50
+# Standard deviations of the target by which a mean may err; the squares of larger ones leave the range of numbers.
+LARGEST_ERROR = 1e60
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class RegressionTask(Task):
         if name == "lasso":
             equal = bool(torch.isclose(data.weight, data.weight[:1]).all())
             # The path of least angles is the faster by far where columns are alike, and takes no weights.
-            sparse = LassoLarsCV(max_iter=LASSO_STEPS, precompute=False) if equal else LassoCV()
+            sparse = PathLasso(max_iter=LASSO_STEPS, precompute=False) if equal else LassoCV()
             return estimator_learner(sparse, data, self, name=name, standardised=True)
         if name == "svgp-all" and data.is_sample:
             raise ValueError(
@@ -125,9 +128,20 @@ class RegressionTask(Task):
         return RescaledMean(mean, scales, shape)
 
     def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
-        """Least squares on held-out rows, for each target."""
+        """Least squares on held-out rows, for each target.
+
+        Raises:
+            ValueError: when a mean errs by more than can be squared.
+        """
         predictions = torch.stack([member.held_out for member in members])
         y, weight = held_out.y, held_out.weight
+        for member, predicted in zip(members, predictions, strict=True):
+            worst = float((predicted - y).abs().max())
+            if not worst <= LARGEST_ERROR:
+                raise ValueError(
+                    f"The mean {member.name!r} errs by {worst:.3g} standard deviations of the target at rows that judge it, "
+                    "which is too much to learn from; look for values of these rows or their targets far beyond all others."
+                )
 
         def of_target(j: int) -> tuple[Tensor, Tensor]:
             def weigh(rows: Tensor) -> Tensor:

@@ -14,7 +14,25 @@ from sklearn.utils.validation import check_is_fitted
 from gwi.predictors.arrays import Array, Arrays, checked, require, wrong_columns
 from gwi.predictors.trees import Trees, plain_trees
 
+
+class PathLasso(linear_model.LassoLarsCV):
+    """A lasso along the path of least angles, chosen by folds; by descent where a path has no first step.
+
+    Without one it is refused, though a constant is the answer: columns or targets are constant, in all rows or in a fold.
+    """
+
+    def fit(self, X: Array, y: Array) -> PathLasso:
+        """As scikit-learn's."""
+        try:
+            return super().fit(X, y)
+        except ValueError:
+            found = linear_model.LassoCV().fit(X, y)
+            self.coef_, self.intercept_ = found.coef_, found.intercept_
+            return self
+
+
 _REGRESSORS = (
+    PathLasso,
     linear_model.LinearRegression,
     linear_model.Ridge,
     linear_model.RidgeCV,

@@ -16,7 +16,7 @@ from sklearn.utils import column_or_1d
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from gwi._validation import as_array
+from gwi._validation import as_array, require_order
 from gwi.tables.rows import Chunk
 
 
@@ -127,9 +127,10 @@ def indices(labels: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
         ValueError: for a label that is none of them.
     """
     values = column_or_1d(as_array(labels))
+    require_order("Labels", values)
     index = np.searchsorted(classes, values).clip(0, len(classes) - 1)
     if not (known := classes[index] == values).all():
-        raise ValueError(f"The label {values[~known][0]!r} is none of the {len(classes)} classes of the fit.")
+        raise ValueError(f"The label {values[~known].tolist()[0]!r} is none of the {len(classes)} classes of the fit.")
     return index.astype(np.int64)
 
 

@@ -1,0 +1,42 @@
+"""Fits of the default configuration to some hundred rows that nobody should bring.
+
+Even trials are regressors, odd ones classifiers. How long each took is in the record: none should take three times the median of
+its size.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from benchmarks.campaign import fits
+from benchmarks.campaign.hostile_tables import Case, drawn
+from gwi import GWIClassifier, GWIRegressor
+
+FINE, FAULTS = fits.FINE, fits.FAULTS
+COUNT, BATCH, MOST_CPU = 300, 10, 120
+FEWEST, MOST = 50, 300
+
+
+@functools.lru_cache(maxsize=1)
+def _case(number: int) -> Case:
+    rng = np.random.default_rng([number, 3])
+    return drawn(rng, FEWEST, MOST, labels=number % 2 == 1, num_hostile=int(rng.choice([0, 0, 1, 1, 1, 2])))
+
+
+def trial(number: int) -> str:
+    case = _case(number)
+    model = (GWIClassifier if number % 2 else GWIRegressor)(cv=case.cv, random_state=number)
+    return fits.tried(model, case)
+
+
+def size(number: int) -> str:
+    """What the time depends on: the task, rows, columns, outputs, and whether the folds are the usual ones."""
+    case = _case(number)
+    num_rows, num_columns = case.rows.shape
+    rows = "below-120" if num_rows < 120 else "below-200" if num_rows < 200 else "to-300"
+    folds = "" if case.cv == "auto" and not case.given else "-own-folds"
+    few = len(set(map(str, np.ravel(case.y)))) <= 2 if number % 2 else np.ndim(case.y) == 1
+    columns = f"{'few' if num_columns <= 3 else 'more'}-columns"
+    return f"{'classes' if number % 2 else 'numbers'}-{rows}-{columns}-{'few' if few else 'more'}-outputs{folds}"

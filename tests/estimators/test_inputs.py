@@ -1,0 +1,66 @@
+"""What a user brings by mistake is refused in one sentence that says what to do."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+
+from gwi import GWIClassifier, GWIRegressor
+from waves import wave
+
+pytestmark = pytest.mark.unchecked
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (np.arange(10), np.arange(10, 25)),
+        (np.arange(10), -np.arange(1, 5)),
+        (np.arange(10) + 0.5, np.arange(10, 20)),
+        (np.arange(10), np.array([], dtype=int)[None]),
+        (np.zeros(3, dtype=bool), np.arange(10, 20)),
+        ("a", "b"),
+        (3, None),
+    ],
+)
+def test_folds_that_name_no_rows_are_refused(pair):
+    with pytest.raises(ValueError, match="cv's fold 0 must name rows by whole numbers from 0 to 19, or by a bool for each"):
+        GWIRegressor("svgp", cv=[pair]).fit(*wave(20))
+
+
+def test_folds_may_name_rows_by_bools():
+    x, y = wave(20)
+    first = np.arange(20) < 10
+    by_bool = GWIRegressor(Ridge(), cv=[(first, ~first), (~first, first)], random_state=0).fit(x, y)
+    by_number = GWIRegressor(Ridge(), cv=[(range(10), range(10, 20)), (range(10, 20), range(10))], random_state=0).fit(x, y)
+    np.testing.assert_array_equal(by_bool.predict(x, return_std=True), by_number.predict(x, return_std=True))
+
+
+def test_groups_and_labels_of_several_kinds_are_refused():
+    x, y = wave(20)
+    mixed = np.array([None, "a", 3, "b"] * 5, dtype=object)
+    with pytest.raises(ValueError, match="groups must be all numbers or all text; got NoneType and int and str"):
+        GWIRegressor("svgp").fit(x, y, groups=mixed)
+    with pytest.raises(ValueError, match="Labels must be all numbers or all text; got int and str"):
+        GWIClassifier("svgp").fit(x, np.array([1, "a"] * 10, dtype=object))
+    model = GWIClassifier("linear").fit(x, np.array(["a", "b"] * 10))
+    with pytest.raises(ValueError, match="Labels must be all numbers or all text; got NoneType and str"):
+        model.nll(x[:2], np.array([None, "a"], dtype=object))
+
+
+def test_missing_labels_of_a_data_frame_are_refused():
+    labels = pd.Series(["a", None] * 10).convert_dtypes()
+    with pytest.raises(ValueError, match=r"y has missing values, pandas\.NA; leave out the rows"):
+        GWIClassifier("svgp").fit(wave(20)[0], labels)
+
+
+def test_labels_are_shown_as_a_user_writes_them():
+    x, _ = wave(20)
+    with pytest.raises(ValueError, match="got one class, 'only'"):
+        GWIClassifier("svgp").fit(x, np.array(["only"] * 20))
+
+
+@pytest.mark.parametrize("unseen", [([[0.1], [0.2]], [1e200, 1.0]), ([[1e200], [0.2]], [1.0, 1.0])])
+def test_judging_rows_beyond_all_others_are_refused(unseen):
+    with pytest.raises(ValueError, match=r"The mean 'Ridge' errs by .* standard deviations .* look for values of these rows"):
+        GWIRegressor(Ridge()).fit(*wave(20), validation=unseen)
