@@ -1,6 +1,7 @@
 """Optimal covariances: closed forms, the certified fixed point, L-BFGS, and what joint training would give."""
 
 import numpy as np
+import ot
 import pytest
 import torch
 from benchmarks.tables.uci.data import load_uci, standardise
@@ -241,6 +242,28 @@ def test_matched_weight_gives_titsias_mean_variance_in_the_span():
     assert isotropic == pytest.approx(titsias, rel=1e-9)
     d_eff = titsias * 60 / 0.1
     assert beta == pytest.approx(0.5 * (60 * d_eff / 0.1) ** 0.5, rel=0.35)
+
+
+def test_a_cost_that_is_matched_in_every_direction_makes_titsias_covariance_optimal():
+    rng = np.random.default_rng(0)
+    num_rows, noise = 200, 0.3
+    phi = rng.normal(size=(6, num_rows)) * np.array([1.0, 0.7, 0.4, 0.2, 0.1, 0.05])[:, None]
+    h, vectors = np.linalg.eigh(phi @ phi.T / num_rows)
+    weights = num_rows / (2 * noise) / (np.sqrt(1 + num_rows * h / noise) - 1)
+
+    def loss(s):
+        # In the eigenbasis of H: expected squared error, and W₂² of the cost Σ β_i (f_i − g_i)², by POT.
+        rotated = np.sqrt(h)[:, None] * (vectors.T @ s @ vectors) * np.sqrt(h)
+        root = np.sqrt(weights)
+        q, p = root[:, None] * rotated * root, np.diag(weights * h)
+        distance = ot.gaussian.bures_wasserstein_distance(np.zeros(6), np.zeros(6), p, q) ** 2
+        return num_rows / (2 * noise) * np.trace(rotated) + distance
+
+    best = np.linalg.inv(np.eye(6) + phi @ phi.T / noise)
+    for _ in range(30):
+        step = rng.normal(size=(6, 6)) * 0.1
+        factor = np.linalg.cholesky(best) @ (np.eye(6) + step)
+        assert loss(factor @ factor.T) > loss(best)
 
 
 def test_matched_weight_for_noise_that_depends_on_x_matches_within_a_few_per_cent():
