@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gwi.core import noise
-from gwi.core.noise import fit_noise
+from gwi.core.noise import BY_NETWORK, fit_noise
 from gwi.core.training import minimize_lbfgs
 
 F64 = torch.float64
@@ -56,11 +56,12 @@ def test_disagreement_that_says_nothing_is_turned_down():
 
 
 def test_far_rows_do_not_decide_a_fit_under_heavy_tails():
-    x = features(600)
-    errors = draws(600)
+    # So few rows that no network joins, which would find the place of these.
+    x = features(450)
+    errors = draws(450)
     errors[:6] = 40.0
     x[:6, 0] = 2.5
-    zeros = torch.zeros(600, dtype=F64)
+    zeros = torch.zeros(450, dtype=F64)
     normal = fit_noise(errors, zeros, x, penalties=(3.0,), allow_constant=False, generator=generator())
     both = fit_noise(errors, zeros, x, penalties=(3.0,), allow_constant=False, degrees=(5.0, math.inf), generator=generator())
     assert both.degrees_of_freedom == 5.0
@@ -77,6 +78,35 @@ def test_unseen_noise_is_less_sure_than_the_fit_itself():
     honest = (errors.square() / fit.unseen).mean()
     assert float(flattered) == pytest.approx(1.0, abs=0.1)
     assert honest > 1.3 * flattered
+
+
+def waves_of_noise(num_rows, seed):
+    x = features(num_rows, seed=seed)
+    true = 0.1 + (2 * x[:, 0]).sin().abs()
+    return x, true, true * draws(num_rows, seed + 100)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_noise_that_bends_is_found_by_a_network(seed):
+    x, _, residuals = waves_of_noise(1500, seed)
+    fit = fit_noise(residuals, torch.full_like(residuals, 1e-4), x, generator=generator())
+    assert fit.penalty == BY_NETWORK
+    new, true, errors = waves_of_noise(3000, seed + 10)
+    found, best = fit.noise(new), true.square()
+
+    def nll(variance):
+        return float((variance.log() + errors.square() / variance).mean() / 2)
+
+    constant = nll(residuals.square().mean().expand_as(errors))
+    # At least half of what there is to gain, and the variance is not doubled where r has its share.
+    assert nll(found) < (constant + nll(best)) / 2
+    whole = fit_noise(residuals, 0.5 * residuals.square().mean().expand_as(residuals), x, generator=generator())
+    assert float(whole.noise(new).mean()) < float(found.mean())
+
+
+def test_noise_that_does_not_bend_gets_no_network():
+    x, residuals = features(1500), draws(1500)
+    assert fit_noise(residuals, torch.full_like(residuals, 1e-4), x, generator=generator()).penalty != BY_NETWORK
 
 
 def test_few_rows_have_constant_noise():

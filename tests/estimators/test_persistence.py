@@ -290,3 +290,14 @@ def test_forged_files_with_a_right_checksum_are_refused_or_predict(tmp_path):
         with np.errstate(all="ignore"):
             loaded.predict(np.zeros((2, loaded.n_features_in_)), return_std=True)
     assert 0 < taken < 120
+
+
+def test_noise_by_a_network_survives(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, (1200, 2))
+    y = x[:, 0] + (0.1 + np.abs(np.sin(2 * x[:, 0]))) * rng.standard_normal(1200)
+    model = GWIRegressor("linear", covariance=Covariance(num_inducing=20), random_state=0).fit(x, y)
+    assert "noise by a network" in str(model.summary_)
+    model.save(tmp_path / "model.gwi")
+    loaded = load(tmp_path / "model.gwi")
+    np.testing.assert_array_equal(loaded.predict(x, return_std=True), model.predict(x, return_std=True))

@@ -65,6 +65,7 @@ def train_early_stopped(
     *,
     max_steps: int,
     train_linear: bool = False,
+    unit: float | None = None,
     generator: torch.Generator | None = None,
     on_step: Callable[[float], None] | None = None,
 ) -> Float[Tensor, "V J"]:
@@ -84,6 +85,7 @@ def train_early_stopped(
         judges: rows that say when to stop; where there are none, all steps are done.
         max_steps: the bound on steps.
         train_linear: whether the linear path is learned too, or stays as it is.
+        unit: of each row's loss, against which gains are measured; the loss itself unless given.
         generator: for the order of rows.
         on_step: called with the share of `max_steps` that is done.
     """
@@ -92,7 +94,7 @@ def train_early_stopped(
     # A member that sees few rows takes steps as long as one that sees many.
     share = (share / share.mean(1, keepdim=True)).repeat(network.num_members // num_groups, 1)
     optimiser = _optimiser(network, train_linear)
-    history = _History(network, loss, judges, num_groups, optimiser.values)
+    history = _History(network, loss, judges, num_groups, optimiser.values, unit)
 
     def evaluated(rows: Tensor) -> Tensor:
         outputs = network.members(x[rows])
@@ -145,11 +147,12 @@ class _History:
         judges: rows that say when to stop.
         num_groups: of members.
         values: of all parameters.
+        unit: against which gains of each row are measured; None for the loss itself.
     """
 
-    def __init__(self, network: EnsembleMLP, loss: Loss, judges: Judges, num_groups: int, values: Tensor):
+    def __init__(self, network: EnsembleMLP, loss: Loss, judges: Judges, num_groups: int, values: Tensor, unit: float | None):
         self._network, self._loss, self._judges, self._num_groups, self._values = network, loss, judges, num_groups, values
-        self.average = values.clone()
+        self._unit, self.average = unit, values.clone()
         some = judges
         if len(judges.x) > MOST_JUDGES:
             rows = torch.randperm(len(judges.x), generator=torch.Generator().manual_seed(0))[:MOST_JUDGES]
@@ -183,8 +186,8 @@ class _History:
                 self._predicted[inside] = outputs[inside]
         self._losses.append((step, self._best))
         early = [best for looked, best in self._losses if looked <= LATE_SHARE * step]
-        # Gains are measured against what there was to lose: a loss may be negative.
-        gained = step < FEWEST_STEPS or early[-1] - self._best >= LEAST_GAIN * abs(early[-1])
+        unit = abs(early[-1]) if self._unit is None else self._unit * float(self._some.weight.sum())
+        gained = step < FEWEST_STEPS or early[-1] - self._best >= LEAST_GAIN * unit
         return not gained or step - self._best_step > max(PATIENCE_SHARE * step, PATIENCE)
 
     def settle(self) -> Float[Tensor, "V J"]:

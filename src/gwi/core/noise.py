@@ -12,10 +12,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gwi.core.linalg import LOG_TWO_PI
+from gwi.core.networks import EnsembleMLP
+from gwi.core.noise_network import train_correction
 from gwi.core.training import minimize_lbfgs
 
 # The penalty is chosen on so many rows; the slopes are then fitted to all.
 MAX_CROSS_VALIDATED = 20_000
+# With fewer units than this nothing is learned of how noise bends. What stands for the penalty of noise with a network.
+FEWEST_CORRECTED, BY_NETWORK = 500, 0.0
 # γ before rows have been seen, the median of its log-normal hyper-prior, and the width of that. On rows held out of the training
 # rows of four tables, gaps included, 1 … 4 did about equally well, much better than none and better than a γ fitted to few rows.
 DISAGREEMENT_WEIGHT, DISAGREEMENT_WIDTH, LARGEST_LOG_WEIGHT = 3.0, 0.3, 20.0
@@ -27,13 +31,14 @@ def noise_features(x: Float[Tensor, "N D"], mean: Float[Tensor, "J N"]) -> Float
 
 
 class LogLinearNoise(nn.Module):
-    """σ²(x) = exp(b + wᵀψ(x)) with ψ the standardised features of each row; w = 0 is constant noise.
+    """σ²(x) = exp(b + wᵀψ(x) + g(ψ(x))) with ψ the standardised features of each row; w = 0 is constant noise.
 
     Args:
         log_level: b.
         slopes: w.
         centre: taken off the features.
         scale: what they are divided by.
+        correction: g, a network; none unless held-out rows ask for it.
     """
 
     log_level: Tensor
@@ -47,14 +52,19 @@ class LogLinearNoise(nn.Module):
         slopes: Float[Tensor, " F"],
         centre: Float[Tensor, " F"],
         scale: Float[Tensor, " F"],
+        correction: EnsembleMLP | None = None,
     ):
         super().__init__()
+        self.correction = correction
         for name, value in (("log_level", log_level), ("slopes", slopes), ("centre", centre), ("scale", scale)):
             self.register_buffer(name, value.detach().clone())
 
     def forward(self, features: Float[Tensor, "N F"]) -> Float[Tensor, " N"]:
         """σ² at rows with these features; the exponent is kept within what training rows support."""
-        slope = ((features - self.centre) / self.scale).clamp(-4, 4) @ self.slopes
+        standardised = ((features - self.centre) / self.scale).clamp(-4, 4)
+        slope = standardised @ self.slopes
+        if self.correction is not None:
+            slope = slope + self.correction(standardised)[:, 0]
         return (self.log_level + slope.clamp(-8, 4)).exp()
 
 
@@ -65,7 +75,7 @@ class NoiseFit:
     Attributes:
         noise: σ² as a function of features.
         disagreement_weight: γ of the variance γ d², where d² is the spread of the means; zero where there is none.
-        penalty: on the slopes; infinity for constant noise.
+        penalty: on the slopes; infinity for constant noise, zero for noise with a network.
         degrees_of_freedom: of the law under which it was fitted.
         unseen: γ d² + σ² at each row, from fits that had not seen the row where there was cross-validation.
         scores: cross-validated NLL of each law and penalty tried.
@@ -144,19 +154,30 @@ def fit_noise(
         return NoiseFit(fit.noise, fit.disagreement_weight, math.inf, degrees[-1], fit(rows), {})
     order = torch.randperm(num_units, generator=generator)[unit].to(residuals.device)
     some = order < max(num_folds, MAX_CROSS_VALIDATED * num_units // num_rows)
-    errors, unseen = _cross_validated(rows[some], (math.inf, *penalties), degrees, order[some] % num_folds)
+    fold = order[some] % num_folds
+    errors, unseen, fits = _cross_validated(rows[some], (math.inf, *penalties), degrees, fold)
     scores = {key: float(nll.mean()) for key, nll in errors.items()}
     constant = min(product(degrees, (math.inf,)), key=scores.__getitem__)
     best = min(product(degrees, penalties), key=scores.__getitem__, default=constant)
-    gain = errors[constant] - errors[best]
-    # Of the units, whose sums are independent where rows are not.
-    gain = sums_by(unit[some.cpu()].to(gain.device), gain)
-    if allow_constant and gain.mean() <= gain.std() / len(gain) ** 0.5:
+    if allow_constant and not _earns_its_place(errors[constant] - errors[best], unit[some.cpu()]):
         best = constant
     fit = _fit(rows, best[1], best[0])
+    found = unseen[best]
+    if penalties and num_units >= FEWEST_CORRECTED:
+        corrected, values = _corrected(rows[some], fit, fits[best], fold, best[0], generator)
+        nll = _nll(rows[some].residuals, rows[some].variance + values, best[0]) * rows[some].weight
+        if _earns_its_place(errors[best] - nll, unit[some.cpu()]):
+            fit, found, best = corrected, values, (best[0], BY_NETWORK)
+            scores[best] = float(nll.mean())
     everywhere = fit(rows)
-    everywhere[some] = unseen[best]
+    everywhere[some] = found
     return NoiseFit(fit.noise, fit.disagreement_weight, best[1], best[0], everywhere, scores)
+
+
+def _earns_its_place(gain: Float[Tensor, " N"], unit: Int[Tensor, " N"]) -> bool:
+    """Whether a gain is more than one standard error of itself, by units, whose sums are independent where rows are not."""
+    total = sums_by(unit.to(gain.device), gain)
+    return bool(total.mean() > total.std() / len(total) ** 0.5)
 
 
 def sums_by(unit: Int[Tensor, " N"], values: Float[Tensor, " N"]) -> Float[Tensor, " U"]:
@@ -183,18 +204,48 @@ def effective_rows(z: Float[Tensor, " N"], unit: Int[Tensor, " N"] | None) -> fl
 
 def _cross_validated(
     rows: _Rows, penalties: Sequence[float], degrees: Sequence[float], fold: Tensor
-) -> tuple[dict[tuple[float, float], Tensor], dict[tuple[float, float], Tensor]]:
-    """For each law and penalty the weighted NLL of each row, and γ d² + σ² there, from rows of the other folds."""
+) -> tuple[dict[tuple[float, float], Tensor], dict[tuple[float, float], Tensor], dict[tuple[float, float], list[_Fit]]]:
+    """For each law and penalty the weighted NLL of each row, γ d² + σ² there, and the fits, from rows of the other folds."""
     errors, unseen = ({key: torch.empty_like(rows.residuals) for key in product(degrees, penalties)} for _ in range(2))
+    fits: dict[tuple[float, float], list[_Fit]] = {key: [] for key in errors}
     for law, k in product(degrees, range(int(fold.max()) + 1)):
         inside, outside = rows[fold != k], rows[fold == k]
         fit = None
         # From strong to weak, each fit starts where the last one ended.
         for penalty in sorted(penalties, reverse=True):
             fit = _fit(inside, penalty, law, fit)
+            fits[law, penalty].append(fit)
             unseen[law, penalty][fold == k] = values = fit(outside)
             errors[law, penalty][fold == k] = _nll(outside.residuals, outside.variance + values, law) * outside.weight
-    return errors, unseen
+    return errors, unseen, fits
+
+
+def _corrected(
+    rows: _Rows, whole: _Fit, folds: Sequence[_Fit], fold: Tensor, degrees: float, generator: torch.Generator | None
+) -> tuple[_Fit, Tensor]:
+    """The noise with a network on top of it, and γ d² + σ² at each row from networks that have not seen it."""
+    centre, scale = whole.noise.centre, whole.noise.scale
+    standardised = ((rows.features - centre) / scale).clamp(-4, 4)
+    known = whole.disagreement_weight * rows.disagreement
+    # Each fold's noise for features that are standardised alike.
+    slopes = [fit.noise.slopes * scale / fit.noise.scale for fit in folds]
+    levels = [fit.noise.log_level + ((centre - fit.noise.centre) / fit.noise.scale) @ fit.noise.slopes for fit in folds]
+    network, values = train_correction(
+        standardised,
+        rows.residuals,
+        rows.variance + known,
+        rows.weight,
+        fold,
+        levels,
+        slopes,
+        lambda residuals, variance: _nll(residuals, variance, degrees),
+        generator,
+    )
+    level, slope = network.biases[-1].mean(), network.linear.mean(0)[:, 0]
+    network.linear.zero_()
+    network.biases[-1].sub_(network.biases[-1].mean())
+    noise = LogLinearNoise(level.to(scale), slope.to(scale), centre, scale, network)
+    return _Fit(noise, whole.disagreement_weight), values + known
 
 
 def _nll(residuals: Tensor, variance: Tensor, degrees_of_freedom: float) -> Tensor:

@@ -44,7 +44,7 @@ class Summary:
         held_out_nll: on rows the mean had not seen: before and after tempering, in the targets' own units and summed over them;
             of logits, of the mean with its temperature alone and of the posterior.
         seconds: of the whole fit.
-        noise: penalty of the noise model of each target; infinity is constant noise; none for classes.
+        noise: penalty of the noise model of each target; infinity is constant noise, zero noise by a network; none for classes.
         degrees_of_freedom: of each target's predictive law, Student's t; infinity is the normal law; none for classes.
         num_classes: J; zero for numbers.
         logit_scale: s, the inverse temperature of logits.
@@ -97,7 +97,7 @@ class Summary:
         return html_table(head, ([line.strip()] for line in lines))
 
     def _of_numbers(self) -> list[str]:
-        kinds = ", ".join("constant" if p == math.inf else "input-dependent" for p in self.noise)
+        kinds = ", ".join("constant" if p == math.inf else "by a network" if p == 0 else "input-dependent" for p in self.noise)
         weight = "" if self.covariance == "titsias" else f", weight of W₂² {listed(self.divergence_weight, '.3g')}"
         tails = ", ".join("normal" if d == math.inf else f"t with {d:g} degrees of freedom" for d in self.degrees_of_freedom)
         before, after = self.held_out_nll

@@ -21,6 +21,7 @@ from gwi.core.conditioning import ConditionedKernel, ConditionedMean, Observatio
 from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
+from gwi.core.networks import EnsembleMLP
 from gwi.core.noise import LogLinearNoise
 from gwi.core.scaling import Embedding, OutputsAndFeatures, Scales, StandardisedRows
 from gwi.exceptions import ModelFileError, UnsavableError
@@ -66,14 +67,17 @@ def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
 
 def _encode_numbers(model: RegressionModel, w: Writer) -> Node:
     return {
-        "noises": [
-            {name: w.put(f"noise.{i}.{name}", getattr(noise, name)) for name in _NOISE} for i, noise in enumerate(model.noises)
-        ],
+        "noises": [_encode_noise(noise, w, f"noise.{i}") for i, noise in enumerate(model.noises)],
         "disagreement_weight": w.put("disagreement_weight", model.disagreement_weight),
         # JSON has no infinity, and tensors of a file are finite.
         "degrees_of_freedom": [None if math.isinf(degrees) else float(degrees) for degrees in model.degrees_of_freedom],
         "scores": w.put("scores", model.scores),
     }
+
+
+def _encode_noise(noise: LogLinearNoise, w: Writer, name: str) -> Node:
+    node: Node = {part: w.put(f"{name}.{part}", getattr(noise, part)) for part in _NOISE}
+    return node if noise.correction is None else node | {"network": encode_module(noise.correction, w, f"{name}.network")}
 
 
 def _encode_classes(model: ClassificationModel, w: Writer) -> Node:
@@ -154,15 +158,27 @@ def _decode_numbers(document: Node, r: Reader, **common: Any) -> RegressionModel
     refuse_if((weight < 0).any() or min(degrees) <= 2, "a weight or degrees of freedom are too small")
     refuse_if((common["tempering_factor"] <= 0).any(), "a tempering factor is not positive")
     refuse_if((scores < 0).any() or (scores.diff(dim=1) < 0).any(), "held-out scores are not in ascending order from zero")
+    corrections = [_decode_correction(node, len(noises[0]["slopes"]), r) for node in document["noises"]]
     for noise in noises:
         _check_noise(noise, len(noises[0]["slopes"]), r)
     return RegressionModel(
         **common,
-        noises=tuple(LogLinearNoise(**parts) for parts in noises),
+        noises=tuple(LogLinearNoise(**parts, correction=network) for parts, network in zip(noises, corrections, strict=True)),
         degrees_of_freedom=np.array(degrees),
         disagreement_weight=weight,
         scores=scores,
     )
+
+
+def _decode_correction(node: Node, num_slopes: int, r: Reader) -> EnsembleMLP | None:
+    """The network of a noise, where it has one."""
+    if "network" not in node:
+        return None
+    refuse_if(node["network"]["type"] != "ensemble", "the network of a noise is of another type")
+    network = decode_module(node["network"], r)
+    assert isinstance(network, EnsembleMLP)
+    refuse_if(network.linear.shape[1:] != (num_slopes, 1), "the network of a noise has other columns than it")
+    return network
 
 
 def _check_noise(parts: dict[str, Tensor], num_slopes: int, r: Reader) -> None:
