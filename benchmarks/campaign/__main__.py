@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(name, number, importlib.import_module(module).trial(number))
             continue
         lines = run(module, options.count or importlib.import_module(module).COUNT, options.jobs, options.folder)
-        faults, late = num_faults(module, lines), slow(lines)
+        faults, (num_timed, late) = num_faults(module, lines), slow(lines)
         found += faults + len(late)
-        said = f", {len(late)} slow: {'; '.join(late[:5])}" if late else ""
+        said = f", {len(late)} slow of {num_timed} timed{': ' * bool(late)}{'; '.join(late[:5])}" if num_timed else ""
         print(f"{name}: {sum(int(line['trials']) for line in lines)} trials, {faults} faults{said}", flush=True)
     return int(found > 0)
 

@@ -127,18 +127,16 @@ def batch(worker: Worker, first: int, count: int) -> dict[str, Any]:
     }
 
 
-def slow(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Trials that took more than three times the median of those of their size, where a kind says sizes."""
+def slow(lines: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
+    """How many trials were held against the median of their size, where a kind says sizes; and those over three times it."""
     found = [tuple(part.split()) for line in lines for part in str(line.get("took", "")).split("; ") if part]
     seconds = defaultdict(list)
     for _, size, took in found:
         seconds[size].append(float(took))
     middle = {size: median(values) for size, values in seconds.items() if len(values) >= FEWEST_OF_A_SIZE}
-    return [
-        f"{number} ({size}) took {took} s, the median is {middle[size]:.2f} s"
-        for number, size, took in found
-        if size in middle and float(took) > MOST_MEDIANS * middle[size]
-    ]
+    held = [(number, size, float(took)) for number, size, took in found if size in middle]
+    late = [part for part in held if part[2] > MOST_MEDIANS * middle[part[1]]]
+    return len(held), [f"{number} ({size}) took {took} s, the median is {middle[size]:.2f} s" for number, size, took in late]
 
 
 def run(module: str, count: int, jobs: int, folder: Path) -> list[Mapping[str, Any]]:

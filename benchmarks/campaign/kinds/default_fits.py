@@ -32,11 +32,12 @@ def trial(number: int) -> str:
 
 
 def size(number: int) -> str:
-    """What the time depends on: the task, rows, columns, outputs, and whether the folds are the usual ones."""
+    """The task, whether rows are few, some or many, and whether the folds are the usual ones: others may be as many as rows.
+
+    From 250 rows on the plan for classes has five means in place of two.
+    """
     case = _case(number)
-    num_rows, num_columns = case.rows.shape
-    rows = "below-120" if num_rows < 120 else "below-200" if num_rows < 200 else "to-300"
+    num_rows = len(case.rows)
+    rows = "below-120" if num_rows < 120 else "below-250" if num_rows < 250 else "to-300"
     folds = "" if case.cv == "auto" and not case.given else "-own-folds"
-    few = len(set(map(str, np.ravel(case.y)))) <= 2 if number % 2 else np.ndim(case.y) == 1
-    columns = f"{'few' if num_columns <= 3 else 'more'}-columns"
-    return f"{'classes' if number % 2 else 'numbers'}-{rows}-{columns}-{'few' if few else 'more'}-outputs{folds}"
+    return f"{'classes' if number % 2 else 'numbers'}-{rows}{folds}"
