@@ -108,8 +108,9 @@ def encode_module(module: nn.Module, w: Writer, name: str) -> Node:
             for i, (weight, bias) in enumerate(zip(module.weights, module.biases, strict=True))
         ]
         whole: Node = {"type": "ensemble", "layers": layers, "linear": w.put(f"{name}.linear", module.linear)}
-        ends = {key: w.put(f"{name}.{key}", getattr(module, key)) for key in ("low", "high")}
-        return whole | (ends if bool(module.low.isfinite().all() and module.high.isfinite().all()) else {})
+        # Numbers of a file are finite.
+        ends = ("low", "high") if bool(module.low.isfinite().all() and module.high.isfinite().all()) else ()
+        return whole | {key: w.put(f"{name}.{key}", getattr(module, key)) for key in ends}
     if type(module) is nn.Sequential and all(type(layer) in (nn.Linear, *_ACTIVATIONS.values()) for layer in module):
         return {"type": "layers", "layers": [_encode_layer(layer, w, f"{name}.{i}") for i, layer in enumerate(module)]}
     state = {key: w.put(f"{name}.{key}", value) for key, value in module.state_dict().items()}
