@@ -30,6 +30,8 @@ demo: install  ## train GWI-net on the paper's toy data and draw demo.png
 
 # Two processes on two cores: threads of their own would only make them wait for each other.
 test test-all: export OMP_NUM_THREADS = 1
+# Processes that tests start would else compile the package again, each of them.
+test test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: install  ## run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
