@@ -12,9 +12,13 @@ import benchmarks.tables.uci.__main__ as command
 import numpy as np
 import pytest
 import torch
+from benchmarks.tables.common.splits import tail_splits
 from benchmarks.tables.uci import interface, methods, protocol
+from benchmarks.tables.uci.interface import Budget, Fitted
+from benchmarks.tables.uci.peers import exact_gp_and_left_out
 from benchmarks.tables.uci.protocol import CAPS, SMALL, Task, extent
 from benchmarks.tables.uci.store import Key, Store
+from benchmarks.tables.uci.treated import treated
 
 from gwi.evaluation.regression import Law
 
@@ -104,12 +108,48 @@ def test_the_extent_is_the_one_asked_for():
     for table in SMALL:
         assert count["standard", table, "gwi"] == count["standard", table, "exact GP"] == 10
         assert count["standard", table, "GWI-net (paper)"] == 3
-        assert count["gap", table, "gwi"] == count["gap", table, "NGBoost"] == 5
+        assert count["gap", table, "gwi"] == count["tail", table, "NGBoost"] == count["gap", table, "exact GP, treated"] == 5
     assert count["standard", "naval", "SVGP"] == 5
     assert count["standard", "protein", "deep ensemble"] == 2
     assert ("standard", "protein", "GWI: SVGP (paper)") not in count
     assert ("standard", "kin8nm", "exact GP") not in count
-    assert ("gap", "kin8nm", "gwi") not in count
+    assert count["gap", "kin8nm", "GWI-net"] == count["tail", "kin8nm", "gwi"] == 5
+    assert ("gap", "kin8nm", "exact GP") not in count
+    assert ("standard", "kin8nm", "NGBoost, treated") not in count
+    assert ("gap", "naval", "gwi") not in count
+
+
+def test_tails_are_the_highest_fifth():
+    x = torch.stack([torch.arange(10.0), torch.ones(10), -torch.arange(10.0)], dim=1)
+    found = tail_splits(x)
+    assert [split.name for split in found] == ["tail-0", "tail-2"]
+    assert [sorted(split.test.tolist()) for split in found] == [[8, 9], [0, 1]]
+    assert all(len(split.train) == 8 for split in found)
+
+
+def test_a_peer_that_is_too_sure_gets_the_scale_and_the_tails_of_its_errors():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 2))
+    y = x[:, 0] + 0.3 * rng.standard_t(4, size=600)
+
+    def fit(x, y, seed, budget):
+        return Fitted(lambda new: Law(new[:, 0][None], np.full((1, len(new)), 0.1)), {}, 0.0, 0.0)
+
+    law = treated(fit)(x, y, 0, Budget(10.0)).predict(x[:3])
+    assert law.degrees_of_freedom < 10
+    assert 0.35 < law.std[0, 0] < 0.5
+
+
+def test_rows_left_out_of_an_exact_gp_are_those_of_gps_without_them():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(25, 1))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=25)
+    fitted, (mean, std) = exact_gp_and_left_out(x, y, Budget(20.0))
+    law = fitted.predict(x)
+    # With K the covariance of y: y − mean = σ² K⁻¹ y, and a row left out errs by (K⁻¹ y)_i/(K⁻¹)_ii with variance 1/(K⁻¹)_ii.
+    noise_variance = fitted.settings["noise_variance"] * y.var()
+    np.testing.assert_allclose(mean, y - (y - law.mean[0]) * std**2 / noise_variance, atol=1e-6)
+    assert (std >= law.std[0] - 1e-9).all()
 
 
 def test_a_record_is_written_once(tmp_path):

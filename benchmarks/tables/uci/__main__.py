@@ -1,6 +1,6 @@
 """The UCI table: every method on every set and split, one record a fit, in SQLite.
 
-    python -m benchmarks.tables.uci [--sets boston …] [--methods gwi …] [--protocols standard gap] [--splits 0 1 …]
+    python -m benchmarks.tables.uci [--sets boston …] [--methods gwi …] [--protocols standard gap tail] [--splits 0 1 …]
 
 or ``make reproduce TABLE=uci``. Fits run through Dask, on a local cluster with one worker a core or on ``--cluster tcp://…``,
 whose workers need this project and its data. A fit is recorded as soon as it is finished; stopped at any moment, the run goes on
@@ -20,7 +20,7 @@ from benchmarks.tables.common import running
 from benchmarks.tables.common.command import carry_out, parser
 from benchmarks.tables.common.records import RESULTS
 from benchmarks.tables.uci.methods import METHODS
-from benchmarks.tables.uci.protocol import SETS, Task, extent, failed, run
+from benchmarks.tables.uci.protocol import PROTOCOLS, SETS, Task, extent, failed, run
 from benchmarks.tables.uci.store import Store
 
 RECORDS = RESULTS / "uci.sqlite"
@@ -65,7 +65,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     made = parser(__doc__, records=RECORDS, retries=2, quick="two sets, one split, tiny budgets")
     made.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     made.add_argument("--methods", nargs="+", choices=METHODS, default=tuple(METHODS))
-    made.add_argument("--protocols", nargs="+", choices=("standard", "gap"), default=("standard", "gap"))
+    made.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     made.add_argument("--splits", nargs="+", type=int, help="only these")
     return made.parse_args(arguments)
 

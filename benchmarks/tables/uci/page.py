@@ -12,13 +12,13 @@ from benchmarks.render.markdown import table as markdown
 from benchmarks.render.pages import rendered
 from benchmarks.tables.common.page import how_much, versions
 from benchmarks.tables.common.records import RESULTS, ROOT
-from benchmarks.tables.common.splits import gap_splits, standard_splits
+from benchmarks.tables.common.splits import gap_splits, standard_splits, tail_splits
 from benchmarks.tables.common.statistics import Comparison, Published, Row, best_published, compare, fields, read_published
 from benchmarks.tables.common.words import NOTHING, listed, number, starred
 from benchmarks.tables.uci import methods as ours
-from benchmarks.tables.uci import networks, peers, pictures, protocol, tables
+from benchmarks.tables.uci import networks, peers, pictures, protocol, tables, treated
 from benchmarks.tables.uci.caveats import SEEN_TOO_EARLY, duplicates, failures, missing, over_cap, test_selection
-from benchmarks.tables.uci.methods import ABLATIONS, METHODS
+from benchmarks.tables.uci.methods import ABLATIONS, METHODS, VARIANTS
 from benchmarks.tables.uci.store import Key, Store
 from benchmarks.tables.uci.tables import CRPS, NLL, OURS, RMSE
 from gwi import GWIRegressor
@@ -27,12 +27,14 @@ PUBLISHED = Path(__file__).with_name("published.csv")
 SELECTION = RESULTS / "test_selection.csv"
 FOLDER = ROOT / "docs" / "results"
 README = ROOT / "README.md"
-PROTOCOLS = {"standard": "Standard splits", "gap": "Gap splits"}
+PROTOCOLS = {"standard": "Standard splits", "gap": "Gap splits", "tail": "Tail splits"}
 # Whose docstring says what a method does.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gwi": ours.gwi,
     "GWI-net (paper)": ours.paper,
     "GWI: SVGP (paper)": ours.paper,
+    "GWI-net": ours.gwi_net,
+    "GWI-net, one network": ours.one_network,
     "exact GP": peers.exact_gp,
     "SVGP": peers.svgp,
     "deep ensemble": networks.deep_ensemble,
@@ -41,6 +43,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "last-layer Laplace": networks.last_layer_laplace,
     "NGBoost": peers.ngboost,
     "histogram boosting": peers.histogram_boosting,
+    "exact GP, treated": treated.treated_gp,
+    "deep ensemble, treated": treated.treated,
+    "NGBoost, treated": treated.treated,
+    "histogram boosting, treated": treated.treated_mean,
 }
 # The paper's names of what it published.
 PRESETS = {"GWI-net (paper)": "GWI-net*", "GWI: SVGP (paper)": "GWI-SVGP*"}
@@ -72,7 +78,13 @@ def text(rows: Sequence[Row], published: Sequence[Published], selection: Path = 
 def compared(rows: Iterable[Row], name: str) -> Comparison:
     """The records of one protocol."""
     chosen = [row for row in rows if row["protocol"] == name]
-    return compare(chosen, sets=protocol.SETS, methods=tuple(METHODS), parts=ABLATIONS, fewer=protocol.PAPER)
+    return compare(
+        chosen,
+        sets=protocol.SETS,
+        methods=tuple(m for m in METHODS if m not in VARIANTS),
+        parts=(*ABLATIONS, *VARIANTS),
+        fewer=protocol.PAPER,
+    )
 
 
 def short(rows: Iterable[Row]) -> str:
@@ -184,7 +196,7 @@ def coverage(found: Comparison) -> str:
 
 def section(name: str, found: Comparison) -> str:
     """All scores of one protocol, ranks and pictures."""
-    doc = {"standard": standard_splits, "gap": gap_splits}[name].__doc__ or ""
+    doc = {"standard": standard_splits, "gap": gap_splits, "tail": tail_splits}[name].__doc__ or ""
     lines = [f"## {PROTOCOLS[name]}", doc.strip()]
     if not found.sets:
         return paragraphs([*lines, "No records yet."])

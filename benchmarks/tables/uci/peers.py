@@ -25,6 +25,11 @@ from gwi.evaluation.regression import Law
 
 def exact_gp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
     """An exact GP with an ARD squared exponential, its marginal likelihood maximised by L-BFGS, in float64 by Cholesky."""
+    return exact_gp_and_left_out(x, y, budget)[0]
+
+
+def exact_gp_and_left_out(x: Array, y: Array, budget: Budget) -> tuple[Fitted, tuple[Array, Array]]:
+    """The exact GP, and the mean and standard deviation at each row of the GP without it, in closed form."""
     data = standardised(x, y)
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=x.shape[1]))
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
@@ -63,7 +68,16 @@ def exact_gp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
             found = model.likelihood(model(torch.from_numpy(data.rows(new))))
         return data.law(found.mean.numpy(), found.variance.sqrt().numpy())
 
-    return Fitted(predict, {"noise_variance": likelihood.noise.item()}, 0.0, 0.0)
+    with torch.no_grad(), gpytorch.settings.max_cholesky_size(10_000):
+        rows = torch.from_numpy(data.x)
+        covariance = model.covar_module(rows).to_dense() + likelihood.noise * torch.eye(len(x), dtype=rows.dtype)
+        factor = torch.linalg.cholesky(covariance)
+        residuals = torch.from_numpy(data.y) - model.mean_module(rows)
+        inverse = torch.cholesky_solve(torch.eye(len(x), dtype=rows.dtype), factor)
+        precision = inverse.diagonal()
+        left_out = torch.from_numpy(data.y) - inverse @ residuals / precision
+    mean, std = left_out.numpy() * data.y_scale + data.y_centre, precision.rsqrt().numpy() * data.y_scale
+    return Fitted(predict, {"noise_variance": likelihood.noise.item()}, 0.0, 0.0), (mean, std)
 
 
 class SparseGP(gpytorch.models.ApproximateGP):
@@ -123,7 +137,7 @@ def ngboost(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
 
     def model(stages: int) -> NGBRegressor:
         return NGBRegressor(
-            Base=DecisionTreeRegressor(criterion="friedman_mse", max_depth=3),
+            Base=DecisionTreeRegressor(criterion="friedman_mse", max_depth=3, random_state=seed),
             n_estimators=stages,
             learning_rate=0.04 if large else 0.01,
             minibatch_frac=0.5 if large else 1.0,

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from benchmarks.tables.common.machine import peak_megabytes, reset_peak, versions
 from benchmarks.tables.common.running import judged
-from benchmarks.tables.common.splits import Split, gap_splits, standard_splits
+from benchmarks.tables.common.splits import Split, gap_splits, standard_splits, tail_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
 from benchmarks.tables.uci.interface import Budget
-from benchmarks.tables.uci.methods import METHODS, YIELDS, fit
+from benchmarks.tables.uci.methods import METHODS, TREATED, VARIANTS, YIELDS, fit
 from benchmarks.tables.uci.store import Key
 from gwi._typing import Array
 from gwi.evaluation.regression import score
@@ -27,9 +27,11 @@ MIDDLE: tuple[UCIName, ...] = ("kin8nm", "power", "naval")
 CAPS = dict.fromkeys(SMALL, 60.0) | dict.fromkeys(MIDDLE, 180.0) | {"protein": 400.0}
 NUM_SPLITS = dict.fromkeys(SMALL, 10) | dict.fromkeys(MIDDLE, 5) | {"protein": 2}
 NUM_PAPER_SPLITS = dict.fromkeys(SMALL, 3) | dict.fromkeys(MIDDLE, 1) | {"protein": 1}
-NUM_GAPS = 5
+# Splits with a gap or a tail of each set.
+NUM_SHIFTED = 5
+SHIFTED: tuple[UCIName, ...] = (*SMALL, "kin8nm")
 PAPER = ("GWI-net (paper)", "GWI: SVGP (paper)")
-GAP_METHODS = ("gwi", "exact GP", "deep ensemble", "NGBoost")
+PROTOCOLS = ("standard", "gap", "tail")
 # The exact GP is for tables up to 2,000 rows.
 LARGE_SETS = (*MIDDLE, "protein")
 # All that takes part.
@@ -41,9 +43,9 @@ class Task:
     """One fit, or several that share their costly part.
 
     Attributes:
-        protocol: ``standard`` or ``gap``.
+        protocol: ``standard``, ``gap`` or ``tail``.
         table: the data set.
-        split: its number; of a gap, the place in the list of gaps.
+        split: its number; of a gap or a tail, the place in the list of them.
         method: one of `METHODS`.
         cpu_cap: processor seconds.
         share_of_steps: of every bound on steps; below one only to try the machinery out.
@@ -62,7 +64,7 @@ class Task:
 
 
 def extent(
-    sets: tuple[str, ...] = SETS, methods: tuple[str, ...] = tuple(METHODS), protocols: tuple[str, ...] = ("standard", "gap")
+    sets: tuple[str, ...] = SETS, methods: tuple[str, ...] = tuple(METHODS), protocols: tuple[str, ...] = PROTOCOLS
 ) -> Iterator[Task]:
     """All tasks: first splits first, so that a part of the run is a smaller table rather than some of its columns."""
     for split in range(max(NUM_SPLITS.values())):
@@ -72,21 +74,29 @@ def extent(
                     continue
                 if "standard" in protocols and split < num_splits(table, method):
                     yield Task("standard", table, split, method, CAPS[table])
-                if "gap" in protocols and split < NUM_GAPS and table in SMALL and method in GAP_METHODS:
-                    yield Task("gap", table, split, method, CAPS[table])
+                for protocol in ("gap", "tail"):
+                    if protocol in protocols and split < num_shifted(table, method):
+                        yield Task(protocol, table, split, method, CAPS[table])
 
 
 def num_splits(table: UCIName, method: str) -> int:
     """Standard splits of a method on a set."""
     if method in PAPER:
         return 0 if (table, method) == ("protein", "GWI: SVGP (paper)") else NUM_PAPER_SPLITS[table]
-    return 0 if method == "exact GP" and table in LARGE_SETS else NUM_SPLITS[table]
+    if (method == "exact GP" or method in TREATED) and table in LARGE_SETS:
+        return 0
+    return 0 if method in VARIANTS and table not in SHIFTED else NUM_SPLITS[table]
+
+
+def num_shifted(table: UCIName, method: str) -> int:
+    """Splits with a gap, and with a tail, of a method on a set."""
+    return NUM_SHIFTED if table in SHIFTED and method not in PAPER and num_splits(table, method) else 0
 
 
 def split_of(task: Task, x: Any) -> Split:
     """The task's rows."""
-    if task.protocol == "gap":
-        return gap_splits(x)[task.split]
+    if task.protocol != "standard":
+        return {"gap": gap_splits, "tail": tail_splits}[task.protocol](x)[task.split]
     return standard_splits(len(x), task.split + 1)[task.split]
 
 

@@ -15,9 +15,9 @@ class Key(NamedTuple):
     """Which fit.
 
     Attributes:
-        protocol: ``standard`` or ``gap``.
+        protocol: ``standard``, ``gap`` or ``tail``.
         table: the data set.
-        split: its number, or for a gap the feature's.
+        split: its number, or the place in the list of gaps or tails.
         method: as in the table.
     """
 
