@@ -83,9 +83,9 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
 
     Args:
         mean: ``"auto"`` (default) stacks several; ``"svgp"``, ``"svgp-all"``, ``"network"`` or a `Network`, ``"svgp+network"``,
-            ``"lasso"``, ``"paper"`` or a `Paper`, a torch module, a scikit-learn regressor, a callable, or a list of these. A
-            module, a function and a fitted regressor are taken as they are, and `fit` then needs ``validation``; `Trained` has
-            a module trained.
+            ``"linear"``, ``"lasso"``, ``"paper"`` or a `Paper`, a torch module, a scikit-learn regressor, a callable, or a list
+            of these. A module, a function and a fitted regressor are taken as they are, and `fit` then needs ``validation``;
+            `Trained` has a module trained.
         kernel: ``"auto"`` (default), ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"``, or a GPyTorch kernel for standardised
             rows. Named ones have a length-scale for each column, above 500 columns one for all, and with
             many more columns than rows one for each of the few that predict the target. ``"features"`` or a `Features`
