@@ -50,6 +50,7 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.feature_choice,
         record_tables.images,
         record_tables.optimism,
+        record_tables.campaign,
         record_tables.who_judges,
         uci,
         record_tables.diagnostics_faults,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from benchmarks.campaign.running import num_faults
 from benchmarks.render.markdown import table
-from benchmarks.tables.common.records import Record, read
+from benchmarks.tables.common.records import RESULTS, Record, read
 
 
 def coverage() -> str:
@@ -290,6 +292,22 @@ def optimism() -> str:
         shown = [f"{100 * _mean(cell[c], 'coverage_95'):.1f} ({_mean(cell[c], 'nll'):.3f})".replace("-", "−") for c in candidates]
         rows.append(["default" if means == "auto" else "GP alone", size, str(len(cell[candidates[0]])), *shown])
     return table(["means", "rows", "tables", *(f"1 + {float(c):g}/V" if float(c) else "1" for c in candidates)], rows)
+
+
+def campaign() -> str:
+    """One row a kind of fault: how many trials there were of those that are planned, how they ended, and how many were wrong."""
+    rows = []
+    for path in sorted(RESULTS.glob("campaign_*.csv")):
+        name = path.stem.removeprefix("campaign_")
+        kind = importlib.import_module(f"benchmarks.campaign.kinds.{name}")
+        lines = read(path.stem)
+        ended = {word: sum(int(line[word]) for line in lines) for word in kind.FINE}
+        shown = ", ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in ended.items() if count)
+        trials = sum(int(line["trials"]) for line in lines)
+        wrong = num_faults(kind.__name__, lines)
+        slowest = max(float(line["slowest_seconds"]) for line in lines)
+        rows.append([name.replace("_", " "), f"{trials:,} of {kind.COUNT:,}", shown, str(wrong), f"{slowest:.1f}"])
+    return table(["kind", "trials", "ended as", "faults", "slowest, CPU s"], rows)
 
 
 def who_judges() -> str:
