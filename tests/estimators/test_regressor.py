@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from gwi import GWIRegressor
 from gwi.core.distributions import quantile
 from gwi.core.networks import mlp
-from gwi.parts import Covariance, Gaussian
+from gwi.parts import Covariance, Gaussian, Trained
 from waves import wave
 
 
@@ -199,7 +199,7 @@ MEANS = {
     "all basis functions": "svgp-all",
     "network": "network",
     "residual network": "svgp+network",
-    "module": mlp(1, hidden=(32,), generator=torch.Generator().manual_seed(0)),
+    "module": Trained(mlp(1, hidden=(32,), generator=torch.Generator().manual_seed(0))),
     "scikit-learn": HistGradientBoostingRegressor(min_samples_leaf=5),
     "list": ["svgp", LinearRegression()],
 }
