@@ -75,7 +75,7 @@ def wanted(options: argparse.Namespace) -> Iterator[Task]:
     if options.quick:
         for task in extent(QUICK_SETS, QUICK_METHODS, ("standard",)):
             if task.split == 0:
-                yield replace(task, cpu_cap=5.0, share_of_steps=QUICK_SHARE)
+                yield replace(task, cpu_cap=2.0, share_of_steps=QUICK_SHARE)
         return
     for task in extent(tuple(options.sets), tuple(options.methods), tuple(options.protocols)):
         if options.splits is None or task.split in options.splits:
