@@ -3,9 +3,11 @@
 import csv
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import benchmarks.tables.uci.__main__ as command
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.tables.common.splits import tail_splits
-from benchmarks.tables.uci import interface, methods, protocol
+from benchmarks.tables.uci import interface, methods, networks, peers, protocol
 from benchmarks.tables.uci.interface import Budget, Fitted
 from benchmarks.tables.uci.peers import exact_gp_and_left_out
 from benchmarks.tables.uci.protocol import CAPS, SMALL, Task, extent
@@ -138,6 +140,26 @@ def test_a_peer_that_is_too_sure_gets_the_scale_and_the_tails_of_its_errors():
     law = treated(fit)(x, y, 0, Budget(10.0)).predict(x[:3])
     assert law.degrees_of_freedom < 10
     assert 0.35 < law.std[0, 0] < 0.5
+
+
+@pytest.mark.parametrize("method", [peers.ngboost, peers.histogram_boosting, networks.deep_ensemble])
+def test_a_fit_without_a_fold_takes_the_settings_of_the_whole(method):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = x[:, 0] + 0.3 * rng.normal(size=60)
+    whole = method(x, y, 0, Budget(10.0, 0.01))
+    part = method(x[:50], y[:50], 0, Budget(10.0, 0.01, whole.settings))
+    assert part.settings == whole.settings
+
+
+def test_a_file_of_an_earlier_version_gets_the_columns_it_lacks(tmp_path):
+    path = tmp_path / "records.sqlite"
+    Store(path).add([protocol.identity(TASK, "gwi") | {"nll": 1.5}])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("ALTER TABLE fits DROP COLUMN interval_score_95")
+    store = Store(path)
+    store.add([protocol.identity(TASK, "NGBoost") | {"nll": 1.0, "interval_score_95": 2.0}])
+    assert {row["method"]: row["interval_score_95"] for row in store.rows()} == {"gwi": None, "NGBoost": 2.0}
 
 
 def test_rows_left_out_of_an_exact_gp_are_those_of_gps_without_them():

@@ -69,3 +69,15 @@ def test_a_law_that_is_too_narrow_is_miscalibrated():
     found = score(Law(np.zeros((1, 5000)), np.full((1, 5000), 0.5)), rng.normal(size=5000))
     assert found.coverage_95 < 0.75
     assert found.calibration_error > 0.08
+
+
+def test_the_interval_score_is_the_width_and_forty_times_the_miss():
+    y = np.array([0.0, 3.0, -5.0])
+    found = score(Law(np.zeros((1, 3)), np.ones((1, 3))), y)
+    half = 1.9599639845400545
+    assert found.interval_score_95 == pytest.approx(2 * half + 40 * ((3 - half) + (5 - half)) / 3, rel=1e-9)
+    # The true law has the least.
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=50_000)
+    right, narrow, wide = (score(Law(np.zeros((1, len(y))), np.full((1, len(y)), s)), y) for s in (1.0, 0.8, 1.25))
+    assert right.interval_score_95 < min(narrow.interval_score_95, wide.interval_score_95)

@@ -50,6 +50,11 @@ class Store(Generic[K]):
                 f"CREATE TABLE IF NOT EXISTS fits ({', '.join(fields)}, failure TEXT, finished TEXT NOT NULL, "
                 f"PRIMARY KEY ({self._names}))"
             )
+            known = {row[1] for row in connection.execute("PRAGMA table_info(fits)")}
+            # What older files do not have is empty in their records.
+            for name, kind in columns.items():
+                if name not in known:
+                    connection.execute(f'ALTER TABLE fits ADD COLUMN "{name}" {kind}')
 
     def _open(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=60)

@@ -37,6 +37,7 @@ COLUMNS = (
     "coverage_95",
     "width_90",
     "width_95",
+    "interval_score_95",
     "calibration_error",
     "fit_seconds",
     "cpu_seconds",

@@ -24,10 +24,12 @@ class Budget:
     Attributes:
         seconds: allowed.
         share_of_steps: of every bound on a number of steps or rounds; below one only to try the machinery out.
+        known: settings that a fit on all rows has chosen; a fit without a fold takes them instead of a search of its own.
     """
 
     seconds: float
     share_of_steps: float = 1.0
+    known: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.process_time)
 
     def spent(self) -> float:

@@ -163,7 +163,10 @@ def deep_ensemble(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
     def judged(model: Layers, index: Rows) -> float:
         return float(losses(model, rows[index], targets[index]).mean())
 
-    epochs, seconds = chosen_epochs(fit, judged, len(x), budget.steps(epochs_for(len(x))), seed, budget)
+    if budget.known:
+        epochs, seconds = int(budget.known["epochs"]), budget.left()
+    else:
+        epochs, seconds = chosen_epochs(fit, judged, len(x), budget.steps(epochs_for(len(x))), seed, budget)
     model, done = fit(np.arange(len(x)), epochs, min(seconds, budget.left()), None)
 
     @torch.no_grad()

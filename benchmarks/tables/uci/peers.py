@@ -145,13 +145,16 @@ def ngboost(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
             verbose=False,
         )
 
-    learn, judge = hold_out(len(x), 0.2, seed)
-    # Stages cost alike: some tell how many the budget allows.
-    trial = Budget(budget.seconds)
-    model(20).fit(x[learn], y[learn])
-    most = max(50, min(most, int(0.4 * budget.left() / (trial.spent() / 20)))) if budget.share_of_steps == 1 else most
-    tried = model(most).fit(x[learn], y[learn], x[judge], y[judge], early_stopping_rounds=100)
-    stages = int(tried.best_val_loss_itr) + 1 if tried.best_val_loss_itr is not None else most
+    def chosen() -> tuple[int, int]:
+        learn, judge = hold_out(len(x), 0.2, seed)
+        # Stages cost alike: some tell how many the budget allows.
+        trial = Budget(budget.seconds)
+        model(20).fit(x[learn], y[learn])
+        bound = max(50, min(most, int(0.4 * budget.left() / (trial.spent() / 20)))) if budget.share_of_steps == 1 else most
+        tried = model(bound).fit(x[learn], y[learn], x[judge], y[judge], early_stopping_rounds=100)
+        return int(tried.best_val_loss_itr) + 1 if tried.best_val_loss_itr is not None else bound, bound
+
+    stages, most = (budget.known["stages"], budget.known["at_most"]) if budget.known else chosen()
     fitted = model(stages).fit(x, y)
 
     def predict(new: Array) -> Law:
@@ -163,6 +166,21 @@ def ngboost(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
 
 def histogram_boosting(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
     """scikit-learn's histogram boosting, tuned by cross-validation; one variance, that of the out-of-fold errors."""
+    settings = budget.known or tuned_boosting(x, y, seed, budget)
+    options = {name: settings[name] for name in ("learning_rate", "max_leaf_nodes", "min_samples_leaf")}
+    fitted = HistGradientBoostingRegressor(
+        max_iter=settings["iterations"], early_stopping=False, random_state=seed, **options
+    ).fit(x, y)
+
+    def predict(new: Array) -> Law:
+        mean = fitted.predict(new)[None]
+        return Law(mean, np.full_like(mean, settings["variance"] ** 0.5))
+
+    return Fitted(predict, settings, 0.0, 0.0)
+
+
+def tuned_boosting(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Any]:
+    """The best settings of a grid by out-of-fold errors, as many as the budget takes, in random order."""
     folds = list(KFold(5, shuffle=True, random_state=seed).split(x))
     most = budget.steps(1000)
     grid = [
@@ -189,11 +207,5 @@ def histogram_boosting(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
         if budget.left() < 2 * (budget.spent() - start) or tried >= budget.steps(len(grid)):
             break
     assert best is not None
-    variance, chosen, rounds_ = best
-    fitted = HistGradientBoostingRegressor(max_iter=rounds_, early_stopping=False, random_state=seed, **chosen).fit(x, y)
-
-    def predict(new: Array) -> Law:
-        mean = fitted.predict(new)[None]
-        return Law(mean, np.full_like(mean, variance**0.5))
-
-    return Fitted(predict, chosen | {"iterations": rounds_, "tried": tried}, 0.0, 0.0)
+    variance, options, iterations = best
+    return options | {"iterations": iterations, "tried": tried, "variance": variance}

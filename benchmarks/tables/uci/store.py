@@ -7,7 +7,18 @@ from typing import NamedTuple
 
 from benchmarks.tables.common import store
 
-SCORES = ("nll", "nll_no_duplicates", "crps", "rmse", "coverage_90", "coverage_95", "width_90", "width_95", "calibration_error")
+SCORES = (
+    "nll",
+    "nll_no_duplicates",
+    "crps",
+    "rmse",
+    "coverage_90",
+    "coverage_95",
+    "width_90",
+    "width_95",
+    "interval_score_95",
+    "calibration_error",
+)
 COSTS = ("fit_seconds", "cpu_seconds", "predict_seconds", "peak_mb")
 
 

@@ -1,7 +1,7 @@
 """Peers with what ours has: tails and a scale of their own by rows that their fits have not seen.
 
-Each is fitted six times, on all rows and without each of five folds, with the whole budget each time. The exact GP leaves rows
-out one at a time in closed form instead.
+Each is fitted six times: on all rows, which chooses its settings within the budget, and with these settings without each of
+five folds. The exact GP leaves rows out one at a time in closed form instead.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def treated(fit: Fit) -> Fit:
     """The method with Student's tails and a scale by out-of-fold rows."""
 
     def fitted(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
-        unseen = out_of_fold(fit, x, y, seed, budget)
-        return shaped(fit(x, y, seed, Budget(budget.seconds, budget.share_of_steps)), y, unseen)
+        whole = fit(x, y, seed, budget)
+        return shaped(whole, y, out_of_fold(fit, x, y, seed, Budget(budget.seconds, budget.share_of_steps, whole.settings)))
 
     return fitted
 
@@ -71,14 +71,14 @@ def treated_mean(fit: Fit) -> Fit:
     """A method with one variance for all rows: with our noise of out-of-fold residuals, and tails."""
 
     def fitted(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
-        mean, _ = out_of_fold(fit, x, y, seed, budget)
+        whole = fit(x, y, seed, budget)
+        mean, _ = out_of_fold(fit, x, y, seed, Budget(budget.seconds, budget.share_of_steps, whole.settings))
         data = standardised(x, y)
         rows, level = torch.from_numpy(data.x), torch.from_numpy((mean - data.y_centre) / data.y_scale)[None]
         residuals = torch.from_numpy(data.y) - level[0]
         features = noise_features(rows, level)
         noise = choose_noise(residuals, torch.zeros_like(residuals), features, torch.ones_like(residuals), "auto")
         shape = shape_of((residuals / noise.unseen.sqrt()).numpy())
-        whole = fit(x, y, seed, Budget(budget.seconds, budget.share_of_steps))
 
         @torch.no_grad()
         def predict(new: Array) -> Law:
@@ -94,9 +94,9 @@ def treated_mean(fit: Fit) -> Fit:
 
 
 def out_of_fold(fit: Fit, x: Array, y: Array, seed: int, budget: Budget) -> Moments:
-    """Mean and standard deviation at each row by a fit without its fold."""
+    """Mean and standard deviation at each row by a fit without its fold, with the settings that are known."""
     mean, std = np.empty_like(y), np.empty_like(y)
     for train, test in KFold(5, shuffle=True, random_state=seed).split(x):
-        found = fit(x[train], y[train], seed, Budget(budget.seconds, budget.share_of_steps))
+        found = fit(x[train], y[train], seed, Budget(budget.seconds, budget.share_of_steps, budget.known))
         mean[test], std[test] = moments(found.predict(x[test]))
     return mean, std

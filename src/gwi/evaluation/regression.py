@@ -89,6 +89,8 @@ class Scores:
         coverage_95: share inside the 95 % interval.
         width_90: mean width of the 90 % interval.
         width_95: mean width of the 95 % interval.
+        interval_score_95: mean width of the 95 % interval plus 40 times the distance of each target outside it (Gneiting and
+            Raftery, 2007); the true law has the least.
         calibration_error: root mean square, over levels p = 1 … 99 %, of p minus the share of targets below the p-quantile.
     """
 
@@ -99,6 +101,7 @@ class Scores:
     coverage_95: float
     width_90: float
     width_95: float
+    interval_score_95: float
     calibration_error: float
 
 
@@ -108,12 +111,13 @@ class ScoreTotals:
 
     Attributes:
         num_rows: N.
-        sums: of NLL, CRPS, squared error, targets in the 90 % and 95 % interval, their widths, and absolute error.
+        sums: of NLL, CRPS, squared error, targets in the 90 % and 95 % interval, their widths, the interval score
+            and absolute error.
         below: rows whose target is below the p-quantile, for p = 1 … 99 %.
     """
 
     num_rows: int
-    sums: Float[Array, 8]
+    sums: Float[Array, 9]
     below: Float[Array, 99]
 
     def __add__(self, other: ScoreTotals) -> ScoreTotals:
@@ -122,7 +126,7 @@ class ScoreTotals:
     @property
     def mae(self) -> float:
         """The mean absolute error of the expectation."""
-        return float(self.sums[7]) / self.num_rows
+        return float(self.sums[8]) / self.num_rows
 
     def named(self) -> dict[str, float]:
         """All scores by name, the usual ones first."""
@@ -131,12 +135,18 @@ class ScoreTotals:
 
     def scores(self) -> Scores:
         """All of them."""
-        nll, crps, square, inside_90, inside_95, width_90, width_95, _ = (float(value) / self.num_rows for value in self.sums)
+        nll, crps, square, in_90, in_95, width_90, width_95, interval, _ = (float(v) / self.num_rows for v in self.sums)
         error = float(np.square(self.below / self.num_rows - LEVELS).mean())
-        return Scores(nll, crps, math.sqrt(square), inside_90, inside_95, width_90, width_95, math.sqrt(error))
+        return Scores(nll, crps, math.sqrt(square), in_90, in_95, width_90, width_95, interval, math.sqrt(error))
 
 
 LEVELS = np.arange(1, 100) / 100
+
+
+def interval_score(low: Array, high: Array, y: Array, coverage: float) -> Array:
+    """Width of an interval plus 2/(1 − coverage) times the distance of a target outside it, at each row."""
+    outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
+    return high - low + 2 / (1 - coverage) * outside
 
 
 def score_totals(law: Law, y: Float[Array, " N"]) -> ScoreTotals:
@@ -149,6 +159,7 @@ def score_totals(law: Law, y: Float[Array, " N"]) -> ScoreTotals:
         np.square(error),
         *(((low <= y) & (y <= high)).astype(np.float64) for low, high in intervals),
         *(high - low for low, high in intervals),
+        interval_score(*intervals[1], y, 0.95),
         np.abs(error),
     ]
     below = (law.cumulative(y)[:, None] <= LEVELS).sum(0).astype(np.float64)
