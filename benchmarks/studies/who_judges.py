@@ -11,23 +11,21 @@ A run that was stopped goes on where it was.
 from __future__ import annotations
 
 import argparse
-import os
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.csv
 import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold
 
+from benchmarks.tables.common.practice import columns, numbers
 from benchmarks.tables.common.records import append, read
 from gwi import GWIRegressor
 from gwi._typing import Array
 
-NUMBERS = ("autompg", "autos", "machine", "parkinsons", "pendulum", "pumadyn32nm", "servo", "stock")
+TABLES = ("autompg", "autos", "machine", "parkinsons", "pendulum", "pumadyn32nm", "servo", "stock")
 MOST_ROWS, NUM_DRAWN, NUM_ROWS = 1200, 800, 300
 
 
@@ -80,10 +78,8 @@ def measure(case: Case, mean: str, told: bool) -> dict[str, Any]:
 
 def cases(split: int) -> Iterator[Case]:
     """All tables, with a split of each."""
-    for name in NUMBERS:
-        table = load(f"numbers/{name}")
-        y = table.pop("target")
-        x = np.column_stack(list(table.values()))
+    for name in TABLES:
+        x, y = numbers(name)
         rng = np.random.default_rng(split)
         order = rng.permutation(len(x))
         num_rows = min(NUM_ROWS, int(0.75 * len(x)))
@@ -102,25 +98,14 @@ def cases(split: int) -> Iterator[Case]:
         yield Case("time", name, split, (x[train], y[train]), (x[test], y[test]))
 
 
-def load(name: str) -> dict[str, Array]:
-    """Columns of a practice table; text as the place of each value."""
-    table = pyarrow.csv.read_csv(Path(os.environ["GWI_DATA"]) / "practice" / f"{name}.csv.gz")
-    columns = {}
-    for column in table.column_names:
-        values = table[column].to_numpy()
-        text = values.dtype.kind not in "fiub"
-        columns[column] = (np.unique(values.astype(str), return_inverse=True)[1] if text else values).astype(np.float64)
-    return columns
-
-
 def grouped() -> Iterator[tuple[str, Array, Array, Array]]:
     """Four practice tables and two simulated ones, with the group of each row."""
-    sleep, growth, speech = load("grouped/sleepstudy"), load("grouped/orthodont"), load("numbers/parkinsons")
+    sleep, growth, speech = columns("grouped/sleepstudy"), columns("grouped/orthodont"), columns("numbers/parkinsons")
     yield "sleepstudy", sleep["Days"][:, None], sleep["Reaction"], sleep["Subject"]
     yield "orthodont", np.column_stack([growth["age"], growth["Sex"]]), growth["distance"], growth["Subject"]
     inputs = [values for name, values in speech.items() if name not in ("x0", "target")]
     yield "parkinsons", np.column_stack(inputs), speech["target"], speech["x0"]
-    storms = load("mixed/storms")
+    storms = columns("mixed/storms")
     x = np.column_stack([storms[name] for name in ("lat", "long", "month", "hour", "pressure")])
     storm = storms["name"] * 10_000 + storms["year"]
     some = np.isin(storm, np.random.default_rng(0).choice(np.unique(storm), 120, replace=False))
@@ -141,10 +126,10 @@ def in_time() -> Iterator[tuple[str, Array, Array]]:
         ("temperature", "daily_min_temperature", "Temp", 365.25),
         ("airline", "airline_passengers", "Passengers", 12.0),
     ):
-        y = load(f"time/{table}")[target]
+        y = columns(f"time/{table}")[target]
         t = np.arange(len(y))
         yield name, np.column_stack([t, np.sin(2 * np.pi * t / period), np.cos(2 * np.pi * t / period)]), y
-    storms = load("mixed/storms")
+    storms = columns("mixed/storms")
     x, wind = np.column_stack([storms[name] for name in ("year", "lat", "long", "month", "hour")]), storms["wind"]
     order = np.argsort(storms["year"], kind="stable")
     order = order[(np.isfinite(x).all(1) & np.isfinite(wind))[order]][::8]
