@@ -20,6 +20,8 @@ from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, r
 
 # Above this condition number of k(Z, Z) a product with L⁻¹ loses digits that a triangular solve keeps.
 WELL_CONDITIONED = 1e8
+# Largest cosine between columns that are taken as orthogonal.
+RIGHT_ANGLE = 1e-12
 
 
 class Basis(nn.Module):
@@ -225,6 +227,13 @@ def _spectrum(factor: Float[Tensor, "*J M M"]) -> tuple[Float[Tensor, "*K M M"],
     if torch.equal(factor, torch.diag_embed(diagonal)):
         # One basis for all outputs.
         return torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), diagonal.square()
+    # Columns at right angles, as a factor of eigenvectors has them, are known already.
+    values = factor.square().sum(-2)
+    if (values > 0).all():
+        vectors = factor * values.rsqrt()[..., None, :]
+        eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+        if ((vectors.mT @ vectors - eye).abs() <= RIGHT_ANGLE).all():
+            return vectors, values
     values, vectors = torch.linalg.eigh(factor @ factor.mT)
     return vectors, values.clamp_min(0)
 

@@ -54,7 +54,7 @@ class HeldOutCovariance:
         whitened_covariance: S.
         variance: r at the held-out rows as it would be at new rows.
         prior_variance: k at the held-out rows.
-        divergence_weight: β.
+        divergence_weight: β; zero where S has none.
         duality_gap: how far J(S) may be above its least value, as a share of J's positive terms; zero for closed forms.
     """
 
@@ -80,16 +80,32 @@ class CovarianceSolver:
         self.data, self.prior, self.z = data, prior, z
         self.kind = decided_kind(data, z, covariance)
         self.weight = covariance.weight
-        self._gram = data.gram(prior.kernel, z) if self.weight == "auto" else None
+        self._gram = data.gram(prior.kernel, z) if self.weight == "auto" and self.kind != "titsias" else None
         # Where Z are all rows, a row's own inducing point would explain it away; r is then taken fold by fold.
-        fold_by_fold = data.held_out.fold is not None and z is data.x and self.kind != "titsias"
+        fold_by_fold = self._leaves_rows_out and self.kind != "titsias"
         self._left_out = left_out_parts(data, prior) if fold_by_fold else None
         self._prior_variance = variance_at(prior.kernel, data.held_out.x)
+
+    @property
+    def _fixed_weight(self) -> float:
+        """β as it was given; Titsias' S has none."""
+        return 0.0 if self.weight == "auto" else float(self.weight)
+
+    def rough_variance(self, noise_variance: float) -> Float[Tensor, " V"]:
+        """r at the held-out rows, near enough to find the level of the noise by."""
+        if self.kind == "titsias" and self._leaves_rows_out:
+            return left_out_parts(self.data, self.prior, noise_variance)[0]
+        return self.solve([noise_variance], ROUGH_TOLERANCE)[0].variance
+
+    @property
+    def _leaves_rows_out(self) -> bool:
+        """Whether Z are all rows, and each is judged by a Z without it."""
+        return self.z is self.data.x and self.data.held_out.fold is not None
 
     def solve(self, noise_variances: Sequence[float], tolerance: float = COVARIANCE_TOLERANCE) -> list[HeldOutCovariance]:
         """S for each level of noise, equal ones once."""
         levels = list(dict.fromkeys(noise_variances))
-        betas = [float(self.weight)] * len(levels) if self._gram is None else matched_divergence_weights(self._gram, levels)
+        betas = [self._fixed_weight] * len(levels) if self._gram is None else matched_divergence_weights(self._gram, levels)
         solved = {}
         for level, beta in zip(levels, betas, strict=True):
             optimum = (*self._titsias(level), 0.0) if self.kind == "titsias" else self._optimal(level, beta, tolerance)
@@ -119,7 +135,7 @@ class CovarianceSolver:
     def _titsias(self, noise_variance: float) -> tuple[Tensor, Tensor]:
         """Titsias' S, and r at the held-out rows."""
         data, held_out = self.data, self.data.held_out
-        exact = self.z is data.x and held_out.fold is not None
+        exact = self._leaves_rows_out
         whole, without = data.sums(self.prior.kernel, self.z, noise_variance, folds=not exact)
         s = titsias_covariance(whole)
         if exact:

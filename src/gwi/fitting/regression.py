@@ -23,7 +23,7 @@ from gwi.core.prior import PriorFit
 from gwi.core.scaling import Embedding, Scales
 from gwi.fitting import plan
 from gwi.fitting.data import FitData, FitOptions, HeldOut
-from gwi.fitting.held_out_covariance import ROUGH_TOLERANCE, CovarianceSolver, HeldOutCovariance
+from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice, is_wide, prior_for
 from gwi.fitting.learners import Pending, estimator_learner, kernel_member, linear_learner, network_learner
 from gwi.fitting.stacking import convex_weights, cross_fitted
@@ -167,10 +167,10 @@ class RegressionTask(Task):
         """σ² of each target. It depends on S through r, and S on it: a rough S and constant noise find its level."""
         held_out, levels = data.held_out, []
         features = noise_features(held_out.x[:, :0], stacked.held_out)
-        rough = solver.solve([solver.prior.noise_variance] * len(held_out.y), ROUGH_TOLERANCE)
-        for j, part in enumerate(rough):
+        rough = solver.rough_variance(solver.prior.noise_variance)
+        for j in range(len(held_out.y)):
             residuals, spread = held_out.y[j] - stacked.held_out[j], self._spread(stacked, j)
-            fit = choose_noise(residuals, part.variance, features, held_out.weight, "constant", spread, (math.inf,))
+            fit = choose_noise(residuals, rough, features, held_out.weight, "constant", spread, (math.inf,))
             levels.append(max(float(fit.noise(features).mean()), math.ulp(0.0)))
         return levels
 

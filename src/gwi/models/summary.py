@@ -38,7 +38,7 @@ class Summary:
         covariance: which S.
         num_inducing: M of the covariance.
         stores_all_rows: whether every row is an inducing point or the centre of a basis function, so that a file holds them all.
-        divergence_weight: β of each output.
+        divergence_weight: β of each output; zero where the covariance has none.
         tempering: α of each output.
         disagreement_weight: γ of each output: stacked means that disagree add γ d² to the variance of f.
         held_out_nll: on rows the mean had not seen: before and after tempering, in the targets' own units and summed over them;
