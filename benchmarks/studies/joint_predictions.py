@@ -37,7 +37,7 @@ from benchmarks.figures.style import BLUE, GREY, PICTURES, VERMILION, canvas, lo
 from benchmarks.studies.ablation import finished, without_covariance
 from benchmarks.studies.loading import drawn, gap_split, random_split
 from benchmarks.tables.common.records import Record, append, read
-from benchmarks.tables.uci.interface import Budget, standardised
+from benchmarks.tables.uci.interface import Budget, Rows, standardised
 from benchmarks.tables.uci.networks import deep_ensemble
 from benchmarks.tables.uci.peers import trained_gp
 from gwi import GWIRegressor
@@ -72,7 +72,7 @@ class Scores(NamedTuple):
 
 
 # From the places of rows among the test rows to scores.
-Judge = Callable[[Array], Scores]
+Judge = Callable[[Rows], Scores]
 
 
 def joint_log_density(errors: Array, covariance: Array, degrees_of_freedom: float = math.inf) -> float:
@@ -90,7 +90,7 @@ def joint_log_density(errors: Array, covariance: Array, degrees_of_freedom: floa
 def of_covariance(errors: Array, covariance: Array, degrees_of_freedom: float = math.inf) -> Judge:
     """Scores of a law that is one normal or t."""
 
-    def judge(group: Array) -> Scores:
+    def judge(group: Rows) -> Scores:
         here, joint = errors[group], covariance[np.ix_(group, group)]
         variance = joint.diagonal()
         alone = sum(
@@ -110,7 +110,7 @@ def of_mixture(law: Law, y: Array) -> Judge:
     parts = -np.square((y - law.mean) / law.std) / 2 - np.log(law.std) - math.log(2 * math.pi) / 2
     alone = law.log_density(y)
 
-    def judge(group: Array) -> Scores:
+    def judge(group: Rows) -> Scores:
         marginal = float(alone[group].sum())
         joint = float(logsumexp(parts[:, group].sum(1))) - math.log(len(parts))
         return Scores(marginal, marginal, joint)
@@ -118,7 +118,7 @@ def of_mixture(law: Law, y: Array) -> Judge:
     return judge
 
 
-def groups_of(x: Array, x_test: Array, seed: int) -> list[Array]:
+def groups_of(x: Array, x_test: Array, seed: int) -> list[Rows]:
     """Test rows drawn at random, each with its nearest test rows for inputs in units of the training rows."""
     rows = standardised(x, np.arange(len(x), dtype=float)).rows(x_test)
     starts = np.random.default_rng(seed).permutation(len(rows))[:NUM_GROUPS]

@@ -11,6 +11,7 @@ import torch
 
 from benchmarks.tables.common.splits import gap_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
+from benchmarks.tables.uci.interface import Rows
 from gwi._typing import Array
 
 SHARE, MOST_TRAIN, MOST_TEST = 2 / 3, 300, 150
@@ -33,14 +34,14 @@ def drawn(name: str, seed: int) -> tuple[Array, Array]:
     return x[order], y[order]
 
 
-def random_split(num_rows: int) -> tuple[Array, Array]:
+def random_split(num_rows: int) -> tuple[Rows, Rows]:
     """Places of the rows to fit and to judge among rows in an order of chance."""
     places = np.arange(num_rows)
     first = round(SHARE * num_rows)
     return places[:first], places[first:]
 
 
-def gap_split(x: Array, seed: int) -> tuple[Array, Array]:
+def gap_split(x: Array, seed: int) -> tuple[Rows, Rows]:
     """The same with the middle third by one column held out; seeds 0, 1, 2 take columns from the start, middle and end."""
     gaps = gap_splits(torch.from_numpy(x))
     gap = gaps[(2 * seed + 1) * len(gaps) // 6 % len(gaps)]
