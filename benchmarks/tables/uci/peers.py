@@ -18,7 +18,7 @@ from sklearn.model_selection import KFold
 from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
-from benchmarks.tables.uci.interface import Budget, Fitted, hold_out, standardised
+from benchmarks.tables.uci.interface import Budget, Fitted, Standardised, hold_out, standardised
 from gwi._typing import Array
 from gwi.evaluation.regression import Law
 
@@ -30,10 +30,31 @@ def exact_gp(x: Array, y: Array, seed: int, budget: Budget) -> Fitted:
 
 def exact_gp_and_left_out(x: Array, y: Array, budget: Budget) -> tuple[Fitted, tuple[Array, Array]]:
     """The exact GP, and the mean and standard deviation at each row of the GP without it, in closed form."""
+    data, model = trained_gp(x, y, budget)
+
+    @torch.no_grad()
+    def predict(new: Array) -> Law:
+        with gpytorch.settings.max_cholesky_size(10_000), gpytorch.settings.fast_pred_var():
+            found = model.likelihood(model(torch.from_numpy(data.rows(new))))
+        return data.law(found.mean.numpy(), found.variance.sqrt().numpy())
+
+    noise = model.likelihood.noise
+    with torch.no_grad(), gpytorch.settings.max_cholesky_size(10_000):
+        rows = torch.from_numpy(data.x)
+        covariance = model.covar_module(rows).to_dense() + noise * torch.eye(len(x), dtype=rows.dtype)
+        factor = torch.linalg.cholesky(covariance)
+        residuals = torch.from_numpy(data.y) - model.mean_module(rows)
+        inverse = torch.cholesky_solve(torch.eye(len(x), dtype=rows.dtype), factor)
+        precision = inverse.diagonal()
+        left_out = torch.from_numpy(data.y) - inverse @ residuals / precision
+    mean, std = left_out.numpy() * data.y_scale + data.y_centre, precision.rsqrt().numpy() * data.y_scale
+    return Fitted(predict, {"noise_variance": noise.item()}, 0.0, 0.0), (mean, std)
+
+
+def trained_gp(x: Array, y: Array, budget: Budget) -> tuple[Standardised, Any]:
+    """Standardised rows and GPyTorch's exact GP on them, its marginal likelihood maximised by L-BFGS."""
     data = standardised(x, y)
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=x.shape[1]))
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-
     reached: dict[str, Tensor] = {}
 
     def stop_when_spent(*_: Any) -> None:
@@ -47,7 +68,7 @@ def exact_gp_and_left_out(x: Array, y: Array, budget: Budget) -> tuple[Fitted, t
         model = SingleTaskGP(
             torch.from_numpy(data.x),
             torch.from_numpy(data.y)[:, None],
-            likelihood=likelihood,
+            likelihood=gpytorch.likelihoods.GaussianLikelihood(),
             covar_module=kernel,
             outcome_transform=None,
         )
@@ -61,23 +82,7 @@ def exact_gp_and_left_out(x: Array, y: Array, budget: Budget) -> tuple[Fitted, t
             # A line search went where no Cholesky factor is: the steps before it count.
             model.load_state_dict(reached)
         model.eval()
-
-    @torch.no_grad()
-    def predict(new: Array) -> Law:
-        with gpytorch.settings.max_cholesky_size(10_000), gpytorch.settings.fast_pred_var():
-            found = model.likelihood(model(torch.from_numpy(data.rows(new))))
-        return data.law(found.mean.numpy(), found.variance.sqrt().numpy())
-
-    with torch.no_grad(), gpytorch.settings.max_cholesky_size(10_000):
-        rows = torch.from_numpy(data.x)
-        covariance = model.covar_module(rows).to_dense() + likelihood.noise * torch.eye(len(x), dtype=rows.dtype)
-        factor = torch.linalg.cholesky(covariance)
-        residuals = torch.from_numpy(data.y) - model.mean_module(rows)
-        inverse = torch.cholesky_solve(torch.eye(len(x), dtype=rows.dtype), factor)
-        precision = inverse.diagonal()
-        left_out = torch.from_numpy(data.y) - inverse @ residuals / precision
-    mean, std = left_out.numpy() * data.y_scale + data.y_centre, precision.rsqrt().numpy() * data.y_scale
-    return Fitted(predict, {"noise_variance": likelihood.noise.item()}, 0.0, 0.0), (mean, std)
+    return data, model
 
 
 class SparseGP(gpytorch.models.ApproximateGP):
