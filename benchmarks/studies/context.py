@@ -1,18 +1,18 @@
 """W₂'s S with context rows in the measure: does it cover f in a gap, and at home, as the exact posterior does?
 
     python -m benchmarks.studies.context
-    python -m benchmarks.studies.context table
+    python -m benchmarks.studies.context points
 
-The first writes results/context.csv: functions from an RBF prior whose hyper-parameters are known, rows either side of a gap of
-2.9 length-scales in the first column, the exact mean, and r from each S. The length-scale grows with √D. The second prints means
-over draws. A run that was stopped goes on where it was.
+write results/context.csv: functions from an RBF prior whose hyper-parameters are known, rows either side of a gap of 2.9
+length-scales in the first column, the exact mean, and r from each S; the length-scale grows with √D. The second adds, on fewer
+draws, inducing points that reach into the context. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,15 @@ from gwi.core.row_sums import row_sums
 
 # Each table of rows has so many functions: S depends on rows alone.
 NUM_TABLES, NUM_FUNCTIONS = 40, 10
+NUM_POINT_TABLES = 10
 NUM_ROWS, NUM_CONTEXT, NUM_NEW, GAP, WIDTH = 100, 100, 100, 2.9, 4.0
 DIMENSIONS, NOISES = (1, 2, 4, 8), (0.1, 0.3)
 KERNEL_JITTER, NAN = 1e-10, float("nan")
+
+
+# From k, rows, new rows, σ² and a seed to r of each S at the new rows, its duality gap and largest eigenvalue, M, ρ's mass at the
+# context, and the mean squares of standardised errors that the rule left.
+Covariances = Callable[[Any, Tensor, list[Tensor], float, int], Iterator[tuple[str, tuple[Any, ...]]]]
 
 
 def drawn(rng: np.random.Generator, num_rows: int, dimension: int, where: str) -> Tensor:
@@ -53,8 +59,8 @@ def drawn(rng: np.random.Generator, num_rows: int, dimension: int, where: str) -
 
 
 @torch.no_grad()
-def of_table(dimension: int, noise_std: float, table: int) -> Iterator[dict[str, Any]]:
-    """Every S on one table of rows, scored on functions at new rows."""
+def of_table(dimension: int, noise_std: float, table: int, covariances: Covariances) -> Iterator[dict[str, Any]]:
+    """The exact posterior and some S on one table of rows, scored on functions at new rows."""
     rng = np.random.default_rng([dimension, round(100 * noise_std), table])
     noise, kernel = noise_std**2, default_kernel(dimension, lengthscale=1.0)
     x, new = drawn(rng, NUM_ROWS, dimension, "data"), [drawn(rng, NUM_NEW, dimension, where) for where in ("data", "gap")]
@@ -67,7 +73,7 @@ def of_table(dimension: int, noise_std: float, table: int) -> Iterator[dict[str,
     factor = cholesky(covariance[:NUM_ROWS, :NUM_ROWS] + noise * torch.eye(NUM_ROWS, dtype=x.dtype)).factor
     phi = solve_lower(factor, covariance[:NUM_ROWS, NUM_ROWS:])
     errors, exact = f[NUM_ROWS:] - phi.mT @ solve_lower(factor, y), 1 - phi.square().sum(0)
-    variances = {"exact": (exact, 0.0, NAN, NUM_ROWS, 0.0, (1.0, 1.0))} | dict(of_rows(kernel, x, new, noise, table))
+    variances = {"exact": (exact, 0.0, NAN, NUM_ROWS, 0.0, (1.0, 1.0))} | dict(covariances(kernel, x, new, noise, table))
     for kind, (variance, gap, top, num_inducing, share, found) in variances.items():
         z = errors / variance.sqrt()[:, None]
         nll = z.square() / 2 + variance.log()[:, None] / 2 + np.log(2 * np.pi) / 2
@@ -92,67 +98,65 @@ def of_table(dimension: int, noise_std: float, table: int) -> Iterator[dict[str,
         }
 
 
+def found(
+    kernel: Any, new: list[Tensor], s: Tensor, z: Tensor, gap: float, share: float = 0.0, errors: Any = (NAN, NAN)
+) -> tuple[Any, ...]:
+    """What is recorded of an S."""
+    variance = kernel_variance(SparsePosteriorKernel(kernel, z, s), torch.cat(new))
+    return variance, gap, float(torch.linalg.eigvalsh(s)[-1]), len(z), share, errors
+
+
 def of_rows(kernel: Any, x: Tensor, new: list[Tensor], noise: float, seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """r of each sparse S at the new rows, its duality gap and largest eigenvalue, M, ρ's mass at the context, and the errors."""
+    """Titsias' S, W₂'s on the data, and W₂'s with context."""
     z = noise_sized_points(kernel, x, noise, len(x))
-
-    def found(s: Tensor, points: Tensor, gap: float, share: float = 0.0, errors: Any = (NAN, NAN)) -> tuple[Any, ...]:
-        variance = kernel_variance(SparsePosteriorKernel(kernel, points, s), torch.cat(new))
-        return variance, gap, float(torch.linalg.eigvalsh(s)[-1]), len(points), share, errors
-
     reference = titsias_covariance(row_sums(kernel, z, x, noise_variance=noise))
-    yield "Titsias", found(reference, z, 0.0)
+    yield "Titsias", found(kernel, new, reference, z, 0.0)
     for name, points in (("W₂ on data", z), ("W₂ on data, Z = X", x)):
         weight = matched_divergence_weight(row_sums(kernel, points, x, jitter=KERNEL_JITTER), noise)
         if points is x:
             share = (1 + len(x) / (2 * weight * noise)) ** -2
-            yield name, found(share * torch.eye(len(x), dtype=x.dtype), x, 0.0)
+            yield name, found(kernel, new, share * torch.eye(len(x), dtype=x.dtype), x, 0.0)
             continue
         problem = covariance_problem(kernel, points, x, noise_variance=noise, num_data=len(x), divergence_weight=weight)
         solution = wasserstein_covariance(problem, tolerance=1e-4)
         s = bounded_by_prior(solution.whitened_covariance)
-        yield name, found(s, points, relative_gap(problem, s, solution.lower_bound))
+        yield name, found(kernel, new, s, points, relative_gap(problem, s, solution.lower_bound))
     kinds: tuple[ContextKind, ...] = ("box", "mixtures")
     for kind in kinds:
         context = context_rows(kind, x, NUM_CONTEXT, torch.Generator().manual_seed(seed))
-        solved = context_covariance(kernel, z, x, context, reference, noise_variance=noise, num_data=len(x))
-        s = solved.whitened_covariance
-        yield f"W₂ with context, {kind}", found(s, z, solved.duality_gap, solved.context_share, solved.errors)
+        yield f"W₂ with context, {kind}", with_context(kernel, x, new, noise, z, context)
 
 
-def table() -> None:
-    """Print coverage and NLL over all draws, NLL less the exact posterior's on the same draws."""
-    records = read("context")
-    cells = sorted({(int(r["dimension"]), float(r["noise_std"])) for r in records})
-    print("| D | σ | covariance | draws | gap: coverage | NLL − exact | data: coverage | NLL − exact | duality gap | λ_max(S) |")
-    for dimension, noise_std in cells:
-        some = [r for r in records if (int(r["dimension"]), float(r["noise_std"])) == (dimension, noise_std)]
-        for kind in dict.fromkeys(r["covariance"] for r in some):
-            own = [r for r in some if r["covariance"] == kind]
-
-            def mean(name: str, rows: list[dict[str, str]]) -> float:
-                return float(np.mean([float(r[name]) for r in rows]))
-
-            base = [r for r in some if r["covariance"] == "exact"]
-            shown = [f"{dimension}", f"{noise_std:g}", kind, f"{sum(int(r['functions']) for r in own)}"]
-            for place in ("gap", "data"):
-                over = mean(f"nll_{place}", own) - mean(f"nll_{place}", base)
-                shown += [f"{100 * mean(f'coverage_{place}', own):.1f}", f"{over:.3f}"]
-            shown += [f"{max(float(r[name]) for r in own):.2g}" for name in ("duality_gap", "largest_eigenvalue")]
-            print("| " + " | ".join(shown) + " |")
+def of_points(kernel: Any, x: Tensor, new: list[Tensor], noise: float, seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """W₂'s S with context for inducing points that reach into the context."""
+    context = context_rows("box", x, NUM_CONTEXT, torch.Generator().manual_seed(seed))
+    reaching = noise_sized_points(kernel, torch.cat([x, context]), noise, len(x) + len(context))
+    yield "W₂ with context, Z reaching it", with_context(kernel, x, new, noise, reaching, context)
 
 
-def main() -> None:
+def with_context(kernel: Any, x: Tensor, new: list[Tensor], noise: float, z: Tensor, context: Tensor) -> tuple[Any, ...]:
+    """What is recorded of W₂'s S with context."""
+    reference = titsias_covariance(row_sums(kernel, z, x, noise_variance=noise))
+    solved = context_covariance(kernel, z, x, context, reference, noise_variance=noise, num_data=len(x))
+    return found(kernel, new, solved.whitened_covariance, z, solved.duality_gap, solved.context_share, solved.errors)
+
+
+def main(what: str = "all") -> None:
     """Every dimension and noise, some tables of rows each."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    done = {(int(r["dimension"]), float(r["noise_std"]), int(r["table"])) for r in read("context")}
-    for number in range(NUM_TABLES):
-        for dimension in DIMENSIONS:
+    covariances, num_tables, last = {
+        "all": (of_rows, NUM_TABLES, "W₂ with context, mixtures"),
+        "points": (of_points, NUM_POINT_TABLES, "W₂ with context, Z reaching it"),
+    }[what]
+    done = {(int(r["dimension"]), float(r["noise_std"]), int(r["table"])) for r in read("context") if r["covariance"] == last}
+    for number in range(num_tables):
+        for dimension in DIMENSIONS if what == "all" else DIMENSIONS[:2]:
             for noise_std in NOISES:
                 if (dimension, noise_std, number) not in done:
-                    append("context", list(of_table(dimension, noise_std, number)))
+                    records = of_table(dimension, noise_std, number, covariances)
+                    append("context", [r for r in records if what == "all" or r["covariance"] != "exact"])
 
 
 if __name__ == "__main__":
-    table() if sys.argv[1:] == ["table"] else main()
+    main(*sys.argv[1:])

@@ -22,7 +22,7 @@ from gwi.core.inducing import greedy_variance_indices
 ContextKind = Literal["box", "mixtures"]
 
 # Z explain every row of the data to this share of the noise. With more of them S has directions of which neither data nor context
-# say anything; with fewer, what Z leave unexplained is no longer small beside what the data leave.
+# say anything, and the solver takes long; with fewer, what Z leave unexplained is no longer small beside what the data leave.
 UNEXPLAINED_NOISE = 0.1
 # All context rows together start with so much of the weight of all data rows, near where they end.
 FIRST_SHARE = 0.1
@@ -49,8 +49,7 @@ def context_rows(kind: ContextKind, x: Float[Tensor, "N D"], num_rows: int, gene
 def noise_sized_points(kernel: Kernel, x: Float[Tensor, "N D"], noise_variance: float, most: int) -> Float[Tensor, "M D"]:
     """Rows that explain all others to a tenth of the noise, at most so many: Z for W₂² with context, without reaching it.
 
-    Between distant data the variance that Z leave unexplained returns to the prior's as it should; Z in the gap would leave that
-    to S, which has too few numbers for it.
+    Between distant data what Z leave unexplained returns to the prior's variance by itself, so Z need not reach the context.
     """
     return x[greedy_variance_indices(kernel, x, min(most, len(x)), enough=UNEXPLAINED_NOISE * noise_variance)]
 
