@@ -79,6 +79,10 @@ def of_table(dimension: int, noise_std: float, table: int, covariances: Covarian
         nll = z.square() / 2 + variance.log()[:, None] / 2 + np.log(2 * np.pi) / 2
         inside, home = (z.abs() < 1.959964).double(), slice(0, NUM_NEW)
         there = slice(NUM_NEW, None)
+        # Given the data f − m has the variance of the exact posterior, so that draws have these expectations.
+        ratio = variance / exact
+        expected = torch.special.erf(1.959964 * (ratio / 2).sqrt())
+        excess = (ratio.log() + 1 / ratio - 1) / 2
         yield {
             "dimension": dimension,
             "noise_std": noise_std,
@@ -89,6 +93,10 @@ def of_table(dimension: int, noise_std: float, table: int, covariances: Covarian
             "coverage_gap": float(inside[there].mean()),
             "nll_data": float(nll[home].mean()),
             "nll_gap": float(nll[there].mean()),
+            "expected_coverage_data": float(expected[home].mean()),
+            "expected_coverage_gap": float(expected[there].mean()),
+            "expected_excess_data": float(excess[home].mean()),
+            "expected_excess_gap": float(excess[there].mean()),
             "duality_gap": gap,
             "largest_eigenvalue": top,
             "num_inducing": num_inducing,

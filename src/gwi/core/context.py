@@ -27,11 +27,12 @@ UNEXPLAINED_NOISE = 0.1
 # All context rows together start with so much of the weight of all data rows, near where they end.
 FIRST_SHARE = 0.1
 # The logarithm of it stays between these: where neither data nor context can tell, r is the same at any weight.
-FARTHEST_SHARE = 4.0
+FARTHEST_SHARE = 8.0
 # The two numbers are found when standardised errors of f are one to this share, or after so many looks.
 RULE_TOLERANCE, MOST_LOOKS = 0.03, 15
-# The largest change of a weight at a time, as a logarithm, and the least power of it with which r is taken to grow.
-LARGEST_STEP, LEAST_POWER = 1.5, 0.2
+# The largest change of a weight at a time and the least that is worth another look, as logarithms; the least power of a weight
+# with which r is taken to grow.
+LARGEST_STEP, LEAST_STEP, LEAST_POWER = 1.5, 0.02, 0.2
 # Rows of which the data say nothing would have an infinite weight.
 LEAST_SHRINKAGE = 1e-6
 
@@ -131,6 +132,8 @@ def context_covariance(
         before = errors.log()[1]
         step = (errors.log() / errors.new_tensor([2.0, power])).clamp(-LARGEST_STEP, LARGEST_STEP)
         step[1] = min(max(float(logs[1] + step[1]), -FARTHEST_SHARE), FARTHEST_SHARE) - logs[1]
+        if float(step.abs().max()) < LEAST_STEP:
+            break
         logs += step
     share = float(weights[num_rows:].sum()) / beta
     return ContextSolution(s, solution.duality_gap, beta, share, (float(errors[0]), float(errors[1])))
