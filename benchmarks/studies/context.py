@@ -116,7 +116,7 @@ def found(
 
 def of_rows(kernel: Any, x: Tensor, new: list[Tensor], noise: float, seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Titsias' S, W₂'s on the data, and W₂'s with context."""
-    z = noise_sized_points(kernel, x, noise, len(x))
+    z = noise_sized_points(kernel, x, noise, len(x), len(x))
     reference = titsias_covariance(row_sums(kernel, z, x, noise_variance=noise))
     yield "Titsias", found(kernel, new, reference, z, 0.0)
     for name, points in (("W₂ on data", z), ("W₂ on data, Z = X", x)):
@@ -138,7 +138,7 @@ def of_rows(kernel: Any, x: Tensor, new: list[Tensor], noise: float, seed: int) 
 def of_points(kernel: Any, x: Tensor, new: list[Tensor], noise: float, seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """W₂'s S with context for inducing points that reach into the context."""
     context = context_rows("box", x, NUM_CONTEXT, torch.Generator().manual_seed(seed))
-    reaching = noise_sized_points(kernel, torch.cat([x, context]), noise, len(x) + len(context))
+    reaching = noise_sized_points(kernel, torch.cat([x, context]), noise, len(x), len(x) + len(context))
     yield "W₂ with context, Z reaching it", with_context(kernel, x, new, noise, reaching, context)
 
 

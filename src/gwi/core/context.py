@@ -21,9 +21,10 @@ from gwi.core.inducing import greedy_variance_indices
 
 ContextKind = Literal["box", "mixtures"]
 
-# Z explain every row of the data to this share of the noise. With more of them S has directions of which neither data nor context
-# say anything, and the solver takes long; with fewer, what Z leave unexplained is no longer small beside what the data leave.
-UNEXPLAINED_NOISE = 0.1
+# Z explain every row of the data to this many times σ²/N, what N rows leave of the variance along one direction. With more of them
+# S has directions of which neither data nor context say anything, and the solver takes long; with fewer, what Z leave unexplained
+# is no longer small beside what the data leave.
+UNEXPLAINED_DIRECTIONS = 10.0
 # All context rows together start with so much of the weight of all data rows, near where they end.
 FIRST_SHARE = 0.1
 # The logarithm of it stays between these: where neither data nor context can tell, r is the same at any weight.
@@ -47,12 +48,15 @@ def context_rows(kind: ContextKind, x: Float[Tensor, "N D"], num_rows: int, gene
     return shares * x[first] + (1 - shares) * x[second]
 
 
-def noise_sized_points(kernel: Kernel, x: Float[Tensor, "N D"], noise_variance: float, most: int) -> Float[Tensor, "M D"]:
-    """Rows that explain all others to a tenth of the noise, at most so many: Z for W₂² with context, without reaching it.
+def noise_sized_points(
+    kernel: Kernel, x: Float[Tensor, "N D"], noise_variance: float, num_data: int, most: int
+) -> Float[Tensor, "M D"]:
+    """Rows that explain all others to 10 σ²/N, at most so many: Z for W₂² with context.
 
     Between distant data what Z leave unexplained returns to the prior's variance by itself, so Z need not reach the context.
     """
-    return x[greedy_variance_indices(kernel, x, min(most, len(x)), enough=UNEXPLAINED_NOISE * noise_variance)]
+    enough = UNEXPLAINED_DIRECTIONS * noise_variance / num_data
+    return x[greedy_variance_indices(kernel, x, min(most, len(x)), enough=enough)]
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def context_covariance(
 
     Args:
         prior_kernel: k.
-        inducing_points: Z, rows of the data that explain all of them to less than the noise (`noise_sized_points`).
+        inducing_points: Z, rows of the data that explain all of them well (`noise_sized_points`).
         rows: data, all of them or a sample.
         context: rows beyond them.
         titsias: S_T of all data.

@@ -85,14 +85,14 @@ def said_of_context(covariances: Sequence[HeldOutCovariance]) -> str:
 def with_context(
     data: FitData, prior: PriorFit, z: Float[Tensor, "M D"], options: FitOptions
 ) -> tuple[Float[Tensor, "L D"], Float[Tensor, "C D"] | None]:
-    """Z and the context rows of W₂: rows that explain the data to less than the noise, unless Z were asked for; None without."""
+    """Z and the context rows of W₂: rows that explain the data, unless Z were asked for; None without."""
     asked = options.context
     if asked is None:
         return z, None
     generator = torch.Generator().manual_seed(0)
     if options.covariance.num_inducing == "auto" and isinstance(options.covariance.inducing_points, str):
         some = data.x[torch.randperm(len(data.x), generator=generator)[:CONTEXT_SAMPLE].to(data.x.device)]
-        z = noise_sized_points(prior.kernel, some, prior.noise_variance, CONTEXT_INDUCING)
+        z = noise_sized_points(prior.kernel, some, prior.noise_variance, data.num_rows, CONTEXT_INDUCING)
     count = max(CONTEXT_ROWS, len(z))
     if isinstance(asked, str):
         return z, context_rows(asked, data.x, count, generator)
