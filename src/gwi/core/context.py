@@ -21,9 +21,9 @@ from gwi.core.inducing import greedy_variance_indices
 
 ContextKind = Literal["box", "mixtures"]
 
-# Z explain every row of the data to this many times σ²/N, what N rows leave of the variance along one direction. With more of them
-# S has directions of which neither data nor context say anything, and the solver takes long; with fewer, what Z leave unexplained
-# is no longer small beside what the data leave.
+# Z explain every row of the data to this many times σ²/N, what N rows leave of the variance along one direction. With more
+# of them S has directions of which neither data nor context say anything, and the solver takes long; with fewer, what Z leave
+# unexplained is no longer small beside what the data leave.
 UNEXPLAINED_DIRECTIONS = 10.0
 # All context rows together start with so much of the weight of all data rows, near where they end.
 FIRST_SHARE = 0.1
