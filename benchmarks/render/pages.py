@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.render import cost_tables, record_tables
+from benchmarks.render import context_tables, cost_tables, record_tables
 from benchmarks.tables.common.records import ROOT, read
 
 
@@ -32,6 +32,8 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.coverage,
         record_tables.covariance,
         record_tables.covariance_summary,
+        context_tables.context,
+        context_tables.context_summary,
         record_tables.robust_max,
         record_tables.hostile,
         record_tables.convergence,

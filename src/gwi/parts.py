@@ -18,6 +18,7 @@ KernelFit = Literal["targets", "residuals"]
 NoiseKind = Literal["auto", "constant", "input-dependent"]
 TailsKind = Literal["auto", "normal"]
 PointsChoice = Literal["auto", "kmeans", "random", "greedy"]
+ContextChoice = Literal["box", "mixtures"]
 
 
 # Whole numbers beyond are no floating-point numbers.
@@ -35,6 +36,9 @@ class Covariance(BaseEstimator):
         inducing_points: how Z is chosen, ``"kmeans"``, ``"random"`` or ``"greedy"``, or Z itself in the units of the rows;
             ``"auto"`` is k-means, on pixels rows at random.
         kernel_fit: k is fitted to the ``"targets"``, or to the mean's ``"residuals"`` on held-out rows.
+        context: rows beyond the data on which W₂ is taken too, so that it knows distance: ``"box"`` for rows anywhere between
+            the least and the largest value of each column, ``"mixtures"`` for rows between two of the data; None for the data
+            alone. `fit` also takes rows of your own. β is then part of the rule that weighs data and context.
     """
 
     def __init__(
@@ -45,12 +49,14 @@ class Covariance(BaseEstimator):
         num_inducing: int | Literal["auto"] = "auto",
         inducing_points: Any = "auto",
         kernel_fit: KernelFit = "targets",
+        context: ContextChoice | None = None,
     ):
         self.kind = kind
         self.weight = weight
         self.num_inducing = num_inducing
         self.inducing_points = inducing_points
         self.kernel_fit = kernel_fit
+        self.context = context
 
     def check(self) -> None:
         """Refuse options that mean nothing."""
@@ -60,6 +66,17 @@ class Covariance(BaseEstimator):
         require_count("num_inducing", self.num_inducing, ("auto",))
         if self.inducing_points is None or isinstance(self.inducing_points, str):
             require_choice("inducing_points", self.inducing_points, PointsChoice)
+        if self.context is not None:
+            require_choice("context", self.context, ContextChoice)
+            self.check_context()
+
+    def check_context(self) -> None:
+        """Refuse what does not go with rows beyond the data."""
+        if self.kind not in ("auto", "wasserstein") or self.weight != "auto":
+            raise ValueError(
+                'Context rows are for covariance="wasserstein" or "auto" with weight="auto", which weighs data and context; got '
+                f"{self.kind!r} with weight {self.weight!r}."
+            )
 
 
 class Gaussian(BaseEstimator):

@@ -108,6 +108,21 @@ class CovarianceProblem:
     precision: Float[Tensor, " n"]
     divergence_weight: float
 
+    def weighted(
+        self, weights: Float[Tensor, " n"], likelihood: Float[Tensor, " n"], divergence_weight: float
+    ) -> CovarianceProblem:
+        """J where points that counted alike in W₂² count by weights.
+
+        Args:
+            weights: of the points in ρ, with mean one.
+            likelihood: N / 2σ²(x_i), which the weights leave as it is; zero at points that are no data.
+            divergence_weight: β.
+        """
+        root = weights.sqrt()
+        features, residual = self.features * root, self.residual_factor * root[:, None]
+        prior_factor = torch.linalg.qr(torch.cat([residual, features.mT], dim=1).mT, mode="r").R.mT
+        return CovarianceProblem(features, residual, prior_factor, divergence_weight + likelihood / weights, divergence_weight)
+
     @cached_property
     def gram_factor(self) -> Float[Tensor, "M M"]:
         """L_G with L_G L_Gᵀ = G = ΦAΦᵀ/n, the weight of J's linear part tr(G S)."""
@@ -213,11 +228,11 @@ def wasserstein_covariance(
     lower_bound, scale = -math.inf, 1.0
     for _ in range(max_iterations):
         moving = problem.prior_factor.mT @ (phi.mT @ factor)
-        left, values, right = parts = _singular_parts(torch.cat([fixed, moving], dim=1), accurate)
+        left, values, right = parts = singular_parts(torch.cat([fixed, moving], dim=1), accurate)
         linear = linear_at_zero + float((gram_factor.mT @ factor).square().sum())
         objectives.append(linear + beta * (prior_variance - 2 * float(values.sum()) / num_points))
         scale = linear + beta * prior_variance
-        lower_bound = max(lower_bound, objectives[-1] - _duality_gap(problem, factor, parts, accurate))
+        lower_bound = max(lower_bound, objectives[-1] - duality_bound(problem, factor, parts, accurate))
         if min(at_zero, objectives[-1]) - lower_bound <= tolerance * scale:
             break
         factor = beta * cholesky_solve(gram_factor, problem.cross @ (left @ right[:, -num_inducing:]))
@@ -246,8 +261,8 @@ def relative_gap(
     value = float(covariance_objective(problem, factor)) if objective is None else objective
     if lower_bound is None:
         blocks = [problem.residual_factor, phi.mT @ factor]
-        parts = _singular_parts(problem.prior_factor.mT @ torch.cat(blocks, dim=1), accurate=True)
-        lower_bound = value - _duality_gap(problem, factor, parts, accurate=True)
+        parts = singular_parts(problem.prior_factor.mT @ torch.cat(blocks, dim=1), accurate=True)
+        lower_bound = value - duality_bound(problem, factor, parts, accurate=True)
     variance = problem.residual_factor.square().sum(-1) + (phi.mT @ factor).square().sum(-1)
     prior_variance = float(problem.prior_factor.square().sum()) / phi.shape[1]
     scale = float((problem.precision * variance).mean()) + problem.divergence_weight * prior_variance
@@ -284,7 +299,7 @@ def trained_covariance(
     return factor @ factor.mT, result
 
 
-def _singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tensor, Tensor, Tensor]:
+def singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tensor, Tensor, Tensor]:
     """U, σ and Vᵀ of a wide matrix; if not `accurate` from its square, where σ below √eps of the largest are rounding errors."""
     if accurate:
         left, values, right = torch.linalg.svd(matrix, full_matrices=False)
@@ -296,18 +311,25 @@ def _singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tenso
     return left, values, (left.mT @ matrix) / values[:, None]
 
 
-def _duality_gap(problem: CovarianceProblem, factor: Tensor, parts: tuple[Tensor, Tensor, Tensor], accurate: bool) -> float:
-    """An upper bound on J(S) − min J from a feasible point of the dual problem.
+def duality_bound(
+    problem: CovarianceProblem,
+    factor: Float[Tensor, "M B"],
+    parts: tuple[Tensor, Tensor, Tensor],
+    accurate: bool,
+    gram_factor: Float[Tensor, "M M"] | None = None,
+) -> float:
+    """An upper bound on J(S) − min J from a feasible point of the dual problem; of J with another G where its factor is given.
 
     2 tr(C_P^½ C_Q C_P^½)^½ is the minimum over T ≻ 0 of (tr K T⁻¹ + tr R T)/n, so any T with H(T) = (β/n) Φ T Φᵀ ⪯ G bounds
     min J from below. The T of the current S is made feasible by cutting the eigenvalues h of G^-½ H G^-½ at one, which costs
     only what the offending directions are worth. See `docs/method.md`, (9) and (10).
     """
-    (left, values, right), beta, gram_factor = parts, problem.divergence_weight, problem.gram_factor
+    (left, values, right), beta = parts, problem.divergence_weight
+    gram_factor = problem.gram_factor if gram_factor is None else gram_factor
     floor = torch.finfo(values.dtype).eps * values[0]
     projected = solve_lower(gram_factor, problem.cross @ left)
     root = projected * (beta * problem.features.shape[1] / values.clamp_min(floor)).sqrt()
-    vectors, singular, _ = _singular_parts(root, accurate)
+    vectors, singular, _ = singular_parts(root, accurate)
     h = singular.square()
     coordinates = vectors.mT @ (gram_factor.mT @ factor)
     complementarity = float(((1 - h)[:, None] * coordinates.square()).sum())

@@ -48,10 +48,12 @@ def choose_inducing_points(
 
 
 @torch.no_grad()
-def greedy_variance_indices(kernel: Kernel, x: Float[Tensor, "N D"], num_inducing: int) -> Int[Tensor, " M"]:
+def greedy_variance_indices(
+    kernel: Kernel, x: Float[Tensor, "N D"], num_inducing: int, *, enough: float = 0.0
+) -> Int[Tensor, " M"]:
     """Rows in the order of largest remaining variance k(x, x) − φᵀφ: a pivoted Cholesky factorisation, O(N M²).
 
-    Stops early when what remains is rounding error, so exact duplicates are never taken twice.
+    Stops early when what remains is nowhere above `enough`, or is rounding error, so exact duplicates are never taken twice.
     """
     variance = kernel_variance(kernel, x)
     if variance.ndim > 1:
@@ -59,7 +61,7 @@ def greedy_variance_indices(kernel: Kernel, x: Float[Tensor, "N D"], num_inducin
     remaining = variance.clone()
     rows = x.new_zeros(num_inducing, x.shape[0])
     chosen: list[int] = []
-    floor = 10 * torch.finfo(x.dtype).eps * variance.max()
+    floor = max(enough, 10 * torch.finfo(x.dtype).eps * float(variance.max()))
     for m in range(num_inducing):
         pivot = int(remaining.argmax())
         if remaining[pivot] <= floor:

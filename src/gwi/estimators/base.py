@@ -59,6 +59,8 @@ class GWIEstimator(BaseEstimator):
 
     # Whether a module is trained together with its covariance where it is trained, as the part `Joint` says.
     _trains_jointly = False
+    # Whether W₂ may be taken on rows beyond the data.
+    _takes_context = False
     _tag: str
     # What the targets become: see `NumberTargets` and `LabelTargets`.
     _targets: Any
@@ -134,6 +136,7 @@ class GWIEstimator(BaseEstimator):
         validation: Any = None,
         checkpoints: str | os.PathLike[str] | None = None,
         groups: Any = None,
+        context: Any = None,
     ) -> Self:
         """Learn the mean, its covariance and its calibration; a `GWIWarning` says when the uncertainty came out worthless.
 
@@ -147,6 +150,7 @@ class GWIEstimator(BaseEstimator):
                 on them.
             checkpoints: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
             groups: of each row, such as the patient or the machine it was measured on; a group judges fits that have not seen it.
+            context: for numbers: rows without targets, such as those to be predicted, at which W₂ holds f near the prior too.
 
         Returns:
             The estimator, fitted.
@@ -156,7 +160,8 @@ class GWIEstimator(BaseEstimator):
         self._targets, self._seen = self._new_targets(), None
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
-            brought = Brought(X, y, sample_weight, validation, groups, checkpoints)
+            context = parts.covariance_part(self.covariance).context if context is None else context
+            brought = Brought(X, y, sample_weight, validation, groups, checkpoints, context)
             fit = self._maker(brought, self._options(report))()
         self._keep(fit, start)
         updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
@@ -198,15 +203,6 @@ class GWIEstimator(BaseEstimator):
             mean.module if isinstance(mean, parts.Frozen | parts.Joint) else mean.mean if isinstance(mean, parts.Paper) else mean
         )
         return mean if isinstance(mean, nn.Module) else None
-
-    def _means(self) -> list[Any] | None:
-        """The means asked for; None for the plan."""
-        if isinstance(self.mean, str) and self.mean == "auto":
-            return None
-        means = list(self.mean) if isinstance(self.mean, list | tuple) else [self.mean]
-        if not means:
-            raise ValueError("mean is an empty list; name at least one mean.")
-        return means
 
     def _maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
         """What makes the fit of a table, a stream or a network from rows wherever they are."""
@@ -251,21 +247,22 @@ class GWIEstimator(BaseEstimator):
             raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
         if pairs:
             options = replace(options, cv=training.folds(pairs))
-        task = self._task()
+        task, options = self._task(), replace(options, context=inputs.context_rows(self, brought.context))
         data = pipeline.array_data(
             task, training.x, training.y, options, weight=training.weight, validation=judged, groups=training.groups
         ).noted(training.note)
         if not self._by_paper:
-            return partial(pipeline.fit, data, task, self._means(), options)
+            return partial(pipeline.fit, data, task, inputs.asked_means(self.mean), options)
         if validation is not None:
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
         return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
 
     def _stream_maker(self, source: RowSource, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
-        if brought.sample_weight is not None or brought.groups is not None or self.cv != "auto" or self._by_paper:
+        given = (brought.sample_weight, brought.groups, brought.context)
+        if any(part is not None for part in given) or self.cv != "auto" or self._by_paper:
             raise ValueError(
-                "A fit from a path, dataset or loader takes neither sample_weight, groups, cv nor the paper's protocol; pass "
-                "arrays."
+                "A fit from a path, dataset or loader takes neither sample_weight, groups, context, cv nor the paper's protocol; "
+                "pass arrays."
             )
         data = stream_data(
             source,
@@ -281,11 +278,11 @@ class GWIEstimator(BaseEstimator):
         self.n_features_in_ = data.x.shape[1]
         if source.features is not None:
             self.feature_names_in_ = np.array(source.features, dtype=object)
-        return partial(pipeline.fit, data, self._task(), self._means(), options)
+        return partial(pipeline.fit, data, self._task(), inputs.asked_means(self.mean), options)
 
     def _network_maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
-        if brought.sample_weight is not None or brought.groups is not None:
-            raise ValueError("A module as mean takes neither sample_weight nor groups; leave them out.")
+        if any(part is not None for part in (brought.sample_weight, brought.groups, brought.context)):
+            raise ValueError("A module as mean takes neither sample_weight, groups nor context; leave them out.")
         training, shape = inputs.training_batches(self, brought.X, brought.y)
         validation = brought.validation
         if validation is not None:

@@ -18,7 +18,7 @@ from gwi._validation import as_array, checked_weights, require_order
 from gwi.exceptions import GWIWarning
 from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
-from gwi.parts import covariance_part
+from gwi.parts import ContextChoice, covariance_part, require_choice
 from gwi.streaming.batches import Batches, pair_of
 
 # Tables with fewer rows than this are put in a fixed order, so that the order in which they came does not matter.
@@ -41,6 +41,7 @@ class Brought:
     validation: Any
     groups: Any
     checkpoints: Any
+    context: Any = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,42 @@ def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDAr
         raise ValueError(f"validation: {error}") from None
     estimator._targets.require(targets, len(rows))
     return rows, targets
+
+
+def context_rows(estimator: Any, context: Any) -> Any:
+    """Rows beyond the data for W₂, checked; the name of a rule for them, or None, as it is.
+
+    Raises:
+        ValueError: when the columns are not those of the training rows, a cell is no number, or nothing takes context rows.
+    """
+    if context is None:
+        return None
+    if not estimator._takes_context or estimator._by_paper:
+        raise ValueError("Context rows are for regression, and not for the paper's protocol; leave context out.")
+    covariance_part(estimator.covariance).check_context()
+    if isinstance(context, str):
+        require_choice("context", context, ContextChoice)
+        return context
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            return validate_data(estimator, as_array(context), dtype=np.float64, reset=False)
+    except ValueError as error:
+        raise ValueError(f"context: {error}") from None
+
+
+def asked_means(mean: Any) -> list[Any] | None:
+    """The means asked for; None for the plan.
+
+    Raises:
+        ValueError: for an empty list.
+    """
+    if isinstance(mean, str) and mean == "auto":
+        return None
+    means = list(mean) if isinstance(mean, list | tuple) else [mean]
+    if not means:
+        raise ValueError("mean is an empty list; name at least one mean.")
+    return means
 
 
 def require_unseen(training: tuple[Any, Any], judging: tuple[Any, Any]) -> None:

@@ -121,6 +121,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
 
     task: ClassVar[Literal["regression"]] = "regression"
     _tag = "regressor"
+    _takes_context = True
     _model = RegressionModel
     _targets: NumberTargets
     model_: RegressionModel

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gwi._progress import Report, silent
@@ -22,7 +23,7 @@ from gwi.core.row_sums import RowSums, combined, row_sums
 from gwi.core.scaling import Scales
 from gwi.core.training import train
 from gwi.fitting.folds import Folds
-from gwi.parts import Covariance, Features
+from gwi.parts import ContextChoice, Covariance, Features
 
 T = TypeVar("T")
 Mean = Callable[[Tensor], Tensor]
@@ -52,6 +53,7 @@ class FitOptions:
         max_time: seconds to aim for; None for no bound.
         cv: how training rows judge: a number of folds, ``"auto"``, ``"time"``, a splitter, or pairs of row numbers.
         n_jobs: of joblib, for fits that are independent of each other.
+        context: where W₂ is taken beside the data: rows in the user's units, or the name of a rule for them; None: nowhere.
         report: called with the name of a stage and the share of it that is done.
     """
 
@@ -63,6 +65,7 @@ class FitOptions:
     max_time: float | None = None
     cv: Any = "auto"
     n_jobs: int | None = None
+    context: NDArray[Any] | ContextChoice | None = None
     report: Report = silent
 
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gwi.core.context import context_covariance, context_rows, noise_sized_points
 from gwi.core.covariance import (
     bounded_by_prior,
     covariance_problem,
@@ -24,7 +25,7 @@ from gwi.core.kernels import SparsePosteriorKernel, residual_variance, whitened_
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 from gwi.core.prior import PriorFit
-from gwi.fitting.data import FitData, variance_at
+from gwi.fitting.data import FitData, FitOptions, variance_at
 from gwi.parts import Covariance
 
 CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
@@ -32,6 +33,12 @@ CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
 # Duality gap of the S that is kept, which moves r by half a percent, less than the choice of the points that stand for all rows;
 # and of the one that only serves to find the level of the noise.
 COVARIANCE_TOLERANCE, ROUGH_TOLERANCE = 1e-4, 1e-3
+
+
+# With context Z are at most so many rows, because S is solved for several times; they and the context stand for all points in ρ.
+CONTEXT_INDUCING, CONTEXT_ROWS = 150, 100
+# Rows among which Z are looked for then.
+CONTEXT_SAMPLE = 4000
 
 
 def said_of_gap(covariances: Sequence[HeldOutCovariance]) -> str:
@@ -56,6 +63,7 @@ class HeldOutCovariance:
         prior_variance: k at the held-out rows.
         divergence_weight: β; zero where S has none.
         duality_gap: how far J(S) may be above its least value, as a share of J's positive terms; zero for closed forms.
+        context_share: of the weight in W₂ that is on rows beyond the data.
     """
 
     kind: CovarianceName
@@ -64,6 +72,32 @@ class HeldOutCovariance:
     prior_variance: Float[Tensor, " V"]
     divergence_weight: float
     duality_gap: float = 0.0
+    context_share: float = 0.0
+
+
+def said_of_context(covariances: Sequence[HeldOutCovariance]) -> str:
+    """What a reader should know of W₂ beyond the data; nothing where it is on the data alone."""
+    share = max(part.context_share for part in covariances)
+    return f"rows beyond the data have {share:.1%} of the weight in W₂" if share else ""
+
+
+@torch.no_grad()
+def with_context(
+    data: FitData, prior: PriorFit, z: Float[Tensor, "M D"], options: FitOptions
+) -> tuple[Float[Tensor, "L D"], Float[Tensor, "C D"] | None]:
+    """Z and the context rows of W₂: rows that explain the data, unless Z were asked for; None without."""
+    asked = options.context
+    if asked is None:
+        return z, None
+    generator = torch.Generator().manual_seed(0)
+    if options.covariance.num_inducing == "auto" and isinstance(options.covariance.inducing_points, str):
+        some = data.x[torch.randperm(len(data.x), generator=generator)[:CONTEXT_SAMPLE].to(data.x.device)]
+        z = noise_sized_points(prior.kernel, some, prior.noise_variance, data.num_rows, CONTEXT_INDUCING)
+    count = max(CONTEXT_ROWS, len(z))
+    if isinstance(asked, str):
+        return z, context_rows(asked, data.x, count, generator)
+    rows = data.scales.rows(asked, data.x.device)
+    return z, rows[torch.randperm(len(rows), generator=generator)[:count].to(rows.device)]
 
 
 class CovarianceSolver:
@@ -74,11 +108,19 @@ class CovarianceSolver:
         prior: k.
         z: Z.
         covariance: what is asked for.
+        context: rows beyond the data on which W₂ is taken too.
     """
 
-    def __init__(self, data: FitData, prior: PriorFit, z: Float[Tensor, "M D"], covariance: Covariance):
-        self.data, self.prior, self.z = data, prior, z
-        self.kind = decided_kind(data, z, covariance)
+    def __init__(
+        self,
+        data: FitData,
+        prior: PriorFit,
+        z: Float[Tensor, "M D"],
+        covariance: Covariance,
+        context: Float[Tensor, "C D"] | None = None,
+    ):
+        self.data, self.prior, self.z, self.context = data, prior, z, context
+        self.kind = decided_kind(data, z, covariance) if context is None else "wasserstein"
         self.weight = covariance.weight
         self._gram = data.gram(prior.kernel, z) if self.weight == "auto" and self.kind != "titsias" else None
         # Where Z are all rows, a row's own inducing point would explain it away; r is then taken fold by fold.
@@ -95,6 +137,9 @@ class CovarianceSolver:
         """r at the held-out rows, near enough to find the level of the noise by."""
         if self.kind == "titsias" and self._leaves_rows_out:
             return left_out_parts(self.data, self.prior, noise_variance)[0]
+        if self.context is not None:
+            # To which W₂'s is matched.
+            return self._titsias(noise_variance)[1]
         return self.solve([noise_variance], ROUGH_TOLERANCE)[0].variance
 
     @property
@@ -108,6 +153,9 @@ class CovarianceSolver:
         betas = [self._fixed_weight] * len(levels) if self._gram is None else matched_divergence_weights(self._gram, levels)
         solved = {}
         for level, beta in zip(levels, betas, strict=True):
+            if self.context is not None:
+                solved[level] = self._with_context(level, self.context, tolerance)
+                continue
             optimum = (*self._titsias(level), 0.0) if self.kind == "titsias" else self._optimal(level, beta, tolerance)
             s, variance, gap = optimum
             solved[level] = HeldOutCovariance(self.kind, s, variance, self._prior_variance, beta, gap)
@@ -127,6 +175,29 @@ class CovarianceSolver:
         else:
             s, gap = self._solved(noise_variance, beta, tolerance)
         return s, variance_at(self._posterior(s), self.data.held_out.x), gap
+
+    @torch.no_grad()
+    def _with_context(self, noise_variance: float, context: Tensor, tolerance: float) -> HeldOutCovariance:
+        """W₂'s S on data and context. r at held-out rows is as much wider or narrower than Titsias' as at rows that Z know."""
+        data, z = self.data, self.z
+        titsias, variance = self._titsias(noise_variance)
+        rows = torch.randperm(len(data.x), generator=torch.Generator().manual_seed(0))[: max(2 * len(z), 2 * CONTEXT_ROWS)]
+        rows = rows.to(data.x.device)
+        solution = context_covariance(
+            self.prior.kernel,
+            z,
+            data.x[rows],
+            context,
+            titsias,
+            noise_variance=noise_variance / data.weight[rows],
+            num_data=data.num_rows,
+            tolerance=tolerance,
+        )
+        s = solution.whitened_covariance
+        own, others = (variance_at(self._posterior(part), data.held_out.x) for part in (s, titsias))
+        variance = variance * own / others.clamp_min(torch.finfo(others.dtype).tiny)
+        beta, gap, share = solution.divergence_weight, solution.duality_gap, solution.context_share
+        return HeldOutCovariance(self.kind, s, variance, self._prior_variance, beta, gap, share)
 
     def _posterior(self, s: Tensor) -> SparsePosteriorKernel:
         return SparsePosteriorKernel(self.prior.kernel, self.z, s)

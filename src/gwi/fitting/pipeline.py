@@ -25,7 +25,7 @@ from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
 from gwi.fitting.folds import NUM_FOLDS, folds
-from gwi.fitting.held_out_covariance import CovarianceSolver, said_of_gap
+from gwi.fitting.held_out_covariance import CovarianceSolver, said_of_context, said_of_gap, with_context
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.learners import learn, name_of, run_pending, stack
 from gwi.fitting.task import Fit, StackedMean, Task
@@ -137,11 +137,12 @@ def finish(
     if isinstance(embedding, StandardisedRows):
         embedding = embedding.spanning(data.x)
     fitted, refined, said = task.refine(data, prior, stacked, options)
-    solver = CovarianceSolver(data, fitted, prior.inducing_points, options.covariance)
+    z, context = with_context(data, fitted, prior.inducing_points, options)
+    solver = CovarianceSolver(data, fitted, z, options.covariance, context)
     covariances = solver.solve(task.noise_levels(data, solver, refined))
     mean = stack([member.mean for member in refined.members], refined.weights)
     s = torch.stack([part.whitened_covariance for part in covariances])
-    posterior = GaussianMeasure(mean, SparsePosteriorKernel(fitted.kernel, prior.inducing_points, s)).requires_grad_(False).eval()
-    note = "; ".join(filter(None, (data.note, said, said_of_gap(covariances))))
+    posterior = GaussianMeasure(mean, SparsePosteriorKernel(fitted.kernel, z, s)).requires_grad_(False).eval()
+    note = "; ".join(filter(None, (data.note, said, said_of_context(covariances), said_of_gap(covariances))))
     model, summary = task.calibrate(data, posterior, refined, covariances, embedding, note)
     return Fit(model, replace(summary, seconds=time.perf_counter() - start), data, prior, stacked, embedding)
