@@ -127,7 +127,7 @@ def measure(found: Cell) -> Iterator[dict[str, Any]]:
             "nll": scores.nll - math.log(unit),
             "crps": scores.crps / unit,
             "coverage_95": scores.coverage_95,
-            "rank": float(spearmanr(spread, error)[0]) if np.ptp(spread) > 0 else 0.0,
+            "rank": float(spearmanr(spread, error)[0]) if np.ptp(spread) > 1e-9 * unit else 0.0,
             "cpu_seconds": seconds,
         }
 

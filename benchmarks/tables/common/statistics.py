@@ -80,7 +80,7 @@ class Comparison:
         """Of a method on a set, over its splits or over those given."""
         own = self.records.get((table, method), {})
         chosen = self.splits_of(table, method) if splits is None else splits
-        return estimate([own[split][metric] for split in chosen if own[split][metric] is not None])
+        return estimate([own[split][metric] for split in chosen if own[split].get(metric) is not None])
 
     def difference(self, table: str, one: str, other: str, metric: str) -> Estimate | None:
         """One method's score minus another's, paired over the splits that both means are taken over."""

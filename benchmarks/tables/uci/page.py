@@ -213,7 +213,10 @@ def section(name: str, found: Comparison) -> str:
         "nll": picture("differences", f"NLL minus that of {OURS}, by set and method"),
         "coverage_95": [coverage(found), *picture("coverage", "Coverage of 95 % intervals, by method and set")],
     }
+    recorded = [row for splits in found.records.values() for row in splits.values()]
     for metric in tables.METRICS:
+        if all(row.get(metric.name) is None for row in recorded):
+            continue
         lines += [f"### {metric.heading}", metric.note, tables.scores(found, metric), *after.get(metric.name, [])]
     lines += ["### Mean ranks", RANKS, tables.ranks(found)]
     lines += picture("ranks", "Mean ranks in NLL and CRPS (A); bars join methods that Nemenyi's test does not tell apart")

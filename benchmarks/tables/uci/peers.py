@@ -11,6 +11,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.distributions import MultivariateNormal
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NotPSDError
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -42,7 +43,7 @@ def exact_gp_and_left_out(x: Array, y: Array, budget: Budget) -> tuple[Fitted, t
     with torch.no_grad(), gpytorch.settings.max_cholesky_size(10_000):
         rows = torch.from_numpy(data.x)
         covariance = model.covar_module(rows).to_dense() + noise * torch.eye(len(x), dtype=rows.dtype)
-        factor = torch.linalg.cholesky(covariance)
+        factor = psd_safe_cholesky(covariance)
         residuals = torch.from_numpy(data.y) - model.mean_module(rows)
         inverse = torch.cholesky_solve(torch.eye(len(x), dtype=rows.dtype), factor)
         precision = inverse.diagonal()

@@ -39,6 +39,11 @@ class Metric:
 
 NLL = Metric("nll", "NLL", 2, note="Mean negative log density of the test targets, in their own units.")
 CRPS = Metric("crps", "CRPS", note="The continuous ranked probability score, in the target's units.")
+INTERVAL = Metric(
+    "interval_score_95",
+    "Interval score",
+    note="Width of the 95 % interval plus 40 times the distance of a target outside it, in the target's units.",
+)
 RMSE = Metric("rmse", "RMSE", note="Of the predictive mean, in the target's units.")
 METRICS = (
     NLL,
@@ -49,6 +54,7 @@ METRICS = (
         note="On test rows that are not also, features and target, among the training rows.",
     ),
     CRPS,
+    INTERVAL,
     RMSE,
     Metric("coverage_95", "Coverage of 95 % intervals", 1, percent=True, ranked=False, note="Percent of test targets inside."),
     Metric(
@@ -68,6 +74,10 @@ METRICS = (
     ),
     Metric("cpu_seconds", "Fit, processor seconds", 1, errors=False, ranked=False, note="The cap is on these."),
 )
+
+
+# By which methods are ranked.
+RANKED = (NLL, CRPS, INTERVAL)
 
 
 @dataclass(frozen=True)
@@ -225,12 +235,13 @@ def parts(found: Comparison) -> str:
 
 def ranks(found: Comparison) -> str:
     """Mean ranks in every field, Friedman's test and Nemenyi's critical difference, and what they say of ours."""
-    ranked = [(field, [field.rank(found, metric.name) for metric in (NLL, CRPS)]) for field in fields(found)]
-    if not ranked:
+    known = [metric for metric in RANKED if any(field.rank(found, metric.name) for field in fields(found))]
+    ranked = [(field, [field.rank(found, metric.name) for metric in known]) for field in fields(found)]
+    if not ranked or not known:
         return "Too few methods to rank."
     letters = "ABC"[: len(ranked)]
     text = []
-    for letter, (field, (by_nll, _)) in zip(letters, ranked, strict=True):
+    for letter, (field, (by_nll, *_)) in zip(letters, ranked, strict=True):
         counts = sorted({len(splits) for splits in field.splits.values()})
         left_out = [method for method in found.methods if method not in field.methods]
         text.append(
@@ -244,14 +255,14 @@ def ranks(found: Comparison) -> str:
     lines = [[m, *(number(c.ranks[m], 2) if c and m in c.ranks else NOTHING for c in columns)] for m in found.methods]
     lines.append(["*p, Friedman*", *(NOTHING if c is None or math.isnan(c.p_value) else f"{c.p_value:.2g}" for c in columns)])
     lines.append(["*critical difference*", *(number(c.critical_difference, 2) if c else NOTHING for c in columns)])
-    heads = ["", *(f"{metric.heading}, {letter}" for letter in letters for metric in (NLL, CRPS))]
+    heads = ["", *(f"{metric.heading}, {letter}" for letter in letters for metric in known)]
     return "\n\n".join(["\n".join(text), markdown(heads, lines), ranks_in_words(found)])
 
 
 def ranks_in_words(found: Comparison) -> str:
     """Who has the best mean rank in the first field, and whom the test tells apart from ours."""
     sentences = []
-    for metric in (NLL, CRPS):
+    for metric in RANKED:
         ranking = fields(found)[0].rank(found, metric.name)
         if ranking is None or OURS not in ranking.ranks:
             continue
@@ -277,7 +288,9 @@ def firsts(found: Mapping[str, Comparison]) -> str:
     for name, one in found.items():
         usable = [table for table in one.sets if len(one.compared[table]) > 1]
         ranked = next(iter(fields(one)), None)
-        for metric in (NLL, CRPS) if ranked else ():
+        for metric in RANKED if ranked else ():
+            if not any(one.means(table, metric.name) for table in usable):
+                continue
             heads += [f"{name}, {metric.heading}: first of {len(usable)}", "mean rank"]
             won = Counter(next(iter(one.means(table, metric.name)), "") for table in usable)
             took_part = {method for table in usable for method in one.compared[table]}
