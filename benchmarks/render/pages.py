@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.render import context_tables, cost_tables, record_tables
+from benchmarks.render import context_tables, cost_tables, evidence_tables, record_tables
 from benchmarks.tables.common.records import ROOT, read
 
 
@@ -55,6 +55,18 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.campaign,
         record_tables.who_judges,
         uci,
+        evidence_tables.pays_covariance,
+        evidence_tables.pays_tails,
+        evidence_tables.pays_mean,
+        evidence_tables.better_elsewhere,
+        evidence_tables.pays_wasserstein,
+        evidence_tables.joint_predictions,
+        evidence_tables.active_learning,
+        evidence_tables.ood_tables,
+        evidence_tables.infinite_kl,
+        evidence_tables.region_folds,
+        evidence_tables.network_mean,
+        evidence_tables.few_rows,
         record_tables.diagnostics_faults,
         record_tables.diagnostics_uci,
     )

@@ -1,0 +1,252 @@
+"""Tables on what each part of a fit brings, and where another method is the better choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from benchmarks.figures.parts import PLACES, differences
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.records import Record, read
+from benchmarks.tables.common.words import NOTHING
+
+# Of the UCI run, as they stand beside ours.
+PEERS = (
+    "exact GP",
+    "SVGP",
+    "deep ensemble",
+    "MC dropout",
+    "Bayes by Backprop",
+    "last-layer Laplace",
+    "NGBoost",
+    "histogram boosting",
+)
+# A comparison of fewer splits is none.
+FEWEST_SPLITS = 3
+DIGITS = 2
+
+
+def signed(value: float, digits: int = DIGITS) -> str:
+    """With a sign that can be seen."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def with_error(values: Sequence[float]) -> str:
+    """Mean ± standard error."""
+    if not values:
+        return NOTHING
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return f"{signed(float(np.mean(values)))} ± {error:.2f}"
+
+
+def _by_place(one: str, other: str) -> str:
+    """NLL of one minus that of the other on every set, at home, in gaps and in tails."""
+    records = read("uci")
+    found = {place: differences(records, place, one, other) for place in PLACES}
+    sets = [name for name in dict.fromkeys(r["set"] for r in records) if name in found["gap"]]
+    rows = [[name, *(with_error(found[place].get(name, [])) for place in PLACES)] for name in sets]
+    return table(["", "at home", "in gaps", "in tails"], rows)
+
+
+def pays_covariance() -> str:
+    """What r brings."""
+    return _by_place("gwi", "gwi, no r")
+
+
+def pays_tails() -> str:
+    """What Student's tails bring."""
+    return _by_place("gwi", "gwi, normal tails")
+
+
+def pays_mean() -> str:
+    """RMSE of peers over ours, geometric mean over the tables with at least two splits of both."""
+    records = read("uci")
+    rows = []
+    for place, title in (("standard", "at home"), ("gap", "in gaps"), ("tail", "in tails")):
+        ours = {(r["set"], r["split"]): float(r["rmse"]) for r in records if (r["protocol"], r["method"]) == (place, "gwi")}
+        cells = []
+        for method in PEERS:
+            ratios: dict[str, list[float]] = {}
+            for r in records:
+                if (r["protocol"], r["method"]) == (place, method) and (r["set"], r["split"]) in ours:
+                    ratios.setdefault(r["set"], []).append(math.log(float(r["rmse"]) / ours[r["set"], r["split"]]))
+            means = [float(np.mean(values)) for values in ratios.values() if len(values) >= 2]
+            cells.append(f"{math.exp(float(np.mean(means))):.2f} ({len(means)})" if means else NOTHING)
+        rows.append([title, *cells])
+    return table(["", *PEERS], rows)
+
+
+def better_elsewhere() -> str:
+    """Sets and places where a peer's NLL or CRPS is below ours by more than two standard errors, paired over splits."""
+    records = read("uci")
+    rows = []
+    for place, title in (("standard", "at home"), ("gap", "in gaps"), ("tail", "in tails")):
+        for score, heading in (("nll", "NLL"), ("crps", "CRPS"), ("interval_score_95", "interval score")):
+            for method in dict.fromkeys(r["method"] for r in records if not r["method"].startswith(("gwi", "GWI"))):
+                for name, values in differences(records, place, method, "gwi", score).items():
+                    if len(values) < FEWEST_SPLITS:
+                        continue
+                    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+                    if np.mean(values) < -2 * error:
+                        rows.append([title, name, method, heading, f"{signed(float(np.mean(values)), 3)} ± {error:.3f}"])
+    return table(["where", "table", "method", "score", "theirs minus ours"], rows)
+
+
+def pays_wasserstein() -> str:
+    """Coverage of f in gaps and at the data, and NLL above the exact posterior's, for each form of S."""
+    shown = {
+        "exact": "exact posterior",
+        "W₂ on data, Z = X": "W₂ on the data",
+        "W₂ with context, box": "W₂ on the data and a box",
+        "Titsias": "KL (Titsias)",
+    }
+    records = read("context")
+    rows = []
+    for dimension in dict.fromkeys(r["dimension"] for r in records):
+        cells = []
+        for kind in shown:
+            some = [r for r in records if (r["dimension"], r["covariance"]) == (dimension, kind)]
+            cells += [f"{100 * mean_of(some, f'coverage_{place}'):.0f}" if some else NOTHING for place in ("gap", "data")]
+        rows.append([dimension, *cells])
+    return table(["columns", *(f"{name}, {place}" for name in shown.values() for place in ("gap", "data"))], rows)
+
+
+def mean_of(records: Iterable[Record], name: str) -> float:
+    """Of a column."""
+    return float(np.mean([float(r[name]) for r in records]))
+
+
+def joint_predictions() -> str:
+    """NLL a row of five neighbours, one by one, together without correlations, and together."""
+    records = read("joint_predictions")
+    methods = [m for m in dict.fromkeys(r["method"] for r in records) if m != "gwi, Titsias"]
+    parts = ("marginal", "common", "joint")
+    rows = []
+    for method in methods:
+        some = {kind: [r for r in records if (r["method"], r["kind"]) == (method, kind)] for kind in ("random", "gap")}
+        rows.append([method, *(signed(mean_of(found, f"nll_{part}"), 3) for found in some.values() for part in parts)])
+    words = ("one by one", "together, no correlations", "together")
+    return table(["", *(f"{place}: {word}" for place in ("random", "gaps") for word in words)], rows)
+
+
+def active_learning() -> str:
+    """RMSE over that with rows bought at random, over the whole curve."""
+    records = read("active_learning")
+    value = {(r["table"], r["seed"], r["method"], r["rule"], r["num_rows"]): float(r["rmse"]) for r in records}
+    rows = []
+    for method, rule in dict.fromkeys((r["method"], r["rule"]) for r in records if r["rule"] != "random"):
+        runs: dict[tuple[str, str], list[float]] = {}
+        # At random the errors of both forms of S are the same.
+        twin = "svgp, Titsias" if method == "svgp, W₂" else method
+        for (name, seed, m, how, count), rmse in value.items():
+            if (m, how) == (method, rule):
+                runs.setdefault((name, seed), []).append(math.log(rmse / value[name, seed, twin, "random", count]))
+        curves = [float(np.mean(logs)) for logs in runs.values()]
+        rows.append(
+            [
+                f"{method}, by {rule}",
+                f"{math.exp(float(np.mean(curves))):.3f}",
+                f"{sum(curve < 0 for curve in curves)} of {len(curves)}",
+            ]
+        )
+    return table(["", "RMSE over that of random rows", "runs better than random"], rows)
+
+
+def ood_tables() -> str:
+    """Share of rows told right, by table."""
+    records = read("ood_tables")
+    names = list(dict.fromkeys(r["table"] for r in records))
+    methods = dict.fromkeys(r["method"] for r in records)
+    rows = []
+    for method in methods:
+        cells = [mean_of([r for r in records if (r["table"], r["method"]) == (name, method)], "accuracy") for name in names]
+        rows.append([method, *(f"{cell:.3f}" for cell in cells), f"{np.mean(cells):.3f}"])
+    return table(["", *names, "mean"], rows)
+
+
+def infinite_kl() -> str:
+    """KL in nats, and W₂², on more and more points."""
+    records = read("figures/infinite_kl")
+    shown = ("5", "9", "33", "129", "1025")
+    rows = []
+    for case in dict.fromkeys(r["case"] for r in records):
+        found = {r["num_points"]: r for r in records if r["case"] == case}
+        cells = [_large(float(found[n]["kl"])) if n in found else NOTHING for n in shown]
+        last = " → ".join(f"{float(found[n]['wasserstein_squared']):.3f}" for n in ("513", "1025"))
+        rows.append([case, *cells, last])
+    return table(["KL at n points", *shown, "W₂² at 513 → 1,025"], rows)
+
+
+def _large(value: float) -> str:
+    if math.isnan(value):
+        return "not computed"
+    if value < 1e5:
+        return f"{value:,.1f}"
+    power = math.floor(math.log10(value))
+    return f"{value / 10**power:.0f}·10" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def region_folds() -> str:
+    """Geometric means of RMSE by who weighs the members, and scores of both calibrations."""
+    records = read("region_folds")
+    rows = []
+    for what in ("weights", "calibrated"):
+        for folds in dict.fromkeys(r["folds"] for r in records if r["what"] == what):
+            cells = []
+            for kind in ("gap", "tail"):
+                some = [r for r in records if (r["what"], r["folds"]) == (what, folds) and r["split"].startswith(kind)]
+                cells.append(f"{math.exp(float(np.mean([math.log(float(r['rmse'])) for r in some]))):.3f}")
+                cells.append(signed(mean_of(some, "nll"), 3) if some[0]["nll"] else NOTHING)
+            rows.append([f"{what}, {folds}", *cells])
+    return table(["", "gaps: RMSE", "gaps: NLL", "tails: RMSE", "tails: NLL"], rows)
+
+
+def network_mean() -> str:
+    """The network beside ridge regression and an ensemble, one row a table."""
+    records = read("network_mean")
+    rows = []
+    for kind, name, size in dict.fromkeys((r["kind"], r["table"], r["num_rows"]) for r in records):
+        some = [r for r in records if (r["kind"], r["table"], r["num_rows"]) == (kind, name, size)]
+        own, ridge, constant, ensemble = (
+            [r for r in some if r["method"] == method] for method in ("network", "ridge", "constant", "ensemble")
+        )
+        rows.append(
+            [
+                name,
+                f"{int(size):,}",
+                str(len(own)),
+                *(f"{mean_of(part, 'rmse'):.3f}" for part in (own, ensemble, ridge, constant)),
+                *(signed(mean_of(part, "nll")) for part in (own, ensemble)),
+                *(f"{mean_of(part, 'rank'):.2f}" for part in (own, ensemble)),
+                f"{mean_of(own, 'cpu_seconds') / mean_of(ensemble, 'cpu_seconds'):.1f}",
+            ]
+        )
+    heads = (
+        "RMSE",
+        "ensemble's",
+        "ridge's",
+        "a constant's",
+        "NLL",
+        "ensemble's",
+        "rank of σ and error",
+        "ensemble's",
+        "CPU ratio",
+    )
+    return table(["table", "rows", "splits", *heads], rows)
+
+
+def few_rows() -> str:
+    """NLL on few rows, one row a table and size."""
+    records = read("few_rows")
+    methods = list(dict.fromkeys(r["method"] for r in records))
+    rows = []
+    for name, size in sorted({(r["table"], int(r["num_rows"])) for r in records}):
+        some = [r for r in records if (r["table"], r["num_rows"]) == (name, str(size))]
+        draws = len({r["draw"] for r in some})
+        nll = {m: mean_of([r for r in some if r["method"] == m], "nll") for m in methods}
+        best = min(nll, key=nll.__getitem__)
+        shown = [f"**{signed(value)}**" if m == best else signed(value) for m, value in nll.items()]
+        rows.append([name, str(size), str(draws), *shown])
+    return table(["table", "rows", "draws", *methods], rows)
