@@ -6,6 +6,7 @@ Prior kernels k are GPyTorch's own. Everything here is a GPyTorch kernel as well
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 
@@ -66,6 +67,16 @@ def linear_kernel() -> LinearKernel:
     kernel = LinearKernel(variance_prior=LogNormalPrior(0.0, 1.0), variance_constraint=_positive()).double()
     kernel.variance = torch.tensor(1.0, dtype=torch.float64)
     return kernel
+
+
+@torch.no_grad()
+def with_lengthscales_times(kernel: Kernel, factor: float) -> Kernel:
+    """A copy of the kernel with all length-scales multiplied."""
+    copied = copy.deepcopy(kernel)
+    for part in copied.modules():
+        if isinstance(part, Kernel) and part.has_lengthscale:
+            part.lengthscale = factor * part.lengthscale
+    return copied
 
 
 def column_relevances(kernel: Kernel, num_features: int) -> Float[Tensor, " D"]:

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -20,6 +20,18 @@ from gwi.core.training import minimize_lbfgs
 
 # Of the raw parameters of a kernel, logarithms of scales or close to it: exp(±600) are still numbers.
 RAW_BOUND = 600.0
+
+
+class Start(NamedTuple):
+    """Where a search for hyper-parameters begins.
+
+    Attributes:
+        noise_variance: σ².
+        lengthscale_factor: on the length-scales of the kernel.
+    """
+
+    noise_variance: float
+    lengthscale_factor: float
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class PriorFit:
         noise_variances: σ² of each target, where each has its own.
         without_folds: fits to all rows but those of each fold, by which that fold is judged; none where rows are so many that
             hyper-parameters do not remember a single one.
+        start: where the search began, of several places that were tried; None for the kernel as it was.
     """
 
     kernel: Kernel
@@ -48,6 +61,7 @@ class PriorFit:
     message: str
     noise_variances: Float[Tensor, " J"] | None = None
     without_folds: tuple[PriorFit, ...] = ()
+    start: Start | None = None
 
 
 def log_marginal_likelihood(
