@@ -49,7 +49,7 @@ class PriorFit:
         noise_variances: σ² of each target, where each has its own.
         without_folds: fits to all rows but those of each fold, by which that fold is judged; none where rows are so many that
             hyper-parameters do not remember a single one.
-        start: where the search began, of several places that were tried; None for the kernel as it was.
+        start: where the search began, of the places that were tried; None where nobody said.
     """
 
     kernel: Kernel

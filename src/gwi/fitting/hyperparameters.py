@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -179,7 +180,9 @@ def choose_prior(
         prior = wide_prior(options.kernel, x, data.y, data.weight, generator, noise_of_each=of_each)
         kernel = prior.kernel
     else:
-        prior = best_prior(kernel, x, data.y, data.weight, z, generator, unit=unit, noise_of_each=of_each)
+        # Only for numbers: indicators of classes have not been looked at.
+        starts = STARTS if num_free is None else STARTS[:1]
+        prior = prior_for(kernel, x, data.y, data.weight, z, generator, unit=unit, noise_of_each=of_each, starts=starts)
     num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
     few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
     without = []
@@ -190,39 +193,14 @@ def choose_prior(
         else:
             z_seen, units = x[others] if z is x else z, None if unit is None else unit[others]
             # Where the usual start is not the best, a fold has to look for itself, too.
-            find = prior_for if prior.start in (None, STARTS[0]) else best_prior
-            without.append(find(kernel, *seen, z_seen, own, unit=units, noise_of_each=of_each))
+            starts = STARTS[:1] if prior.start == STARTS[0] else STARTS
+            without.append(prior_for(kernel, *seen, z_seen, own, unit=units, noise_of_each=of_each, starts=starts))
     prior = replace(prior, without_folds=tuple(without))
     if asked != "auto" or z is x:
         return PriorChoice(kernel, prior, z, z)
     affordable = max(len(z), int((MEAN_OPERATIONS / data.num_rows) ** 0.5))
     count = int(min(MEAN_BASIS, affordable) * min(1.0, most_inducing / ALL_ROWS))
     return PriorChoice(kernel, prior, z, x[sample_rows(x, count, generator)])
-
-
-def best_prior(
-    kernel: Kernel,
-    x: Float[Tensor, "N D"],
-    y: Float[Tensor, "J N"],
-    weight: Float[Tensor, " N"],
-    z: Float[Tensor, "M D"],
-    generator: torch.Generator,
-    *,
-    unit: Int[Tensor, " N"] | None = None,
-    noise_of_each: bool = False,
-) -> PriorFit:
-    """The fit with the highest evidence of those that several starts lead to, where an exact GP's evidence is climbed."""
-    state = generator.get_state()
-    fits: list[PriorFit] = []
-    for start in STARTS:
-        # The same rows for all.
-        generator.set_state(state)
-        fits.append(prior_for(kernel, x, y, weight, z, generator, unit=unit, noise_of_each=noise_of_each, start=start))
-        exact = fits[0].inducing_points is None
-        if not exact or (len(x) > CHEAP_ROWS and fits[0].noise_variance < DOUBTFUL_NOISE):
-            break
-    best = max(fits, key=lambda fit: fit.log_evidence)
-    return fits[0] if best.log_evidence - fits[0].log_evidence < SAME_TOP else best
 
 
 def prior_for(
@@ -235,29 +213,36 @@ def prior_for(
     *,
     unit: Int[Tensor, " N"] | None = None,
     noise_of_each: bool = False,
-    start: Start | None = None,
+    starts: Sequence[Start] = STARTS[:1],
 ) -> PriorFit:
     """Hyper-parameters by the evidence of y: an exact GP's on a sample when Z is many, else the collapsed bound with this Z.
 
-    Where rows of a unit, such as a group, have errors in common, it is an exact GP's.
+    Where rows of a unit, such as a group, have errors in common, it is an exact GP's. Of several starts the first counts unless
+    another leads to a higher top; with the bound, which costs more, there is one.
     """
     exact = len(z) >= len(x) or len(z) > MAX_COLLAPSED or unit is not None
     rows = sample_rows(x, EXACT_SAMPLE if exact else SPARSE_SAMPLE, generator)
-    begin = STARTS[0] if start is None else start
-    fit = fit_prior(
-        kernel if begin.lengthscale_factor == 1 else with_lengthscales_times(kernel, begin.lengthscale_factor),
-        x[rows],
-        y[:, rows],
-        objective="marginal" if exact else "collapsed",
-        inducing_points=None if exact else z,
-        sample_weight=weight[rows],
-        unit=None if unit is None else unit[rows],
-        noise_variance=begin.noise_variance,
-        noise_of_each=noise_of_each,
-        max_iterations=100 if exact else 60,
-        tolerance=EVIDENCE_TOLERANCE,
-    )
-    return replace(fit, start=start)
+    best: PriorFit | None = None
+    for start in starts:
+        fit = fit_prior(
+            kernel if start.lengthscale_factor == 1 else with_lengthscales_times(kernel, start.lengthscale_factor),
+            x[rows],
+            y[:, rows],
+            objective="marginal" if exact else "collapsed",
+            inducing_points=None if exact else z,
+            noise_variance=start.noise_variance,
+            sample_weight=weight[rows],
+            unit=None if unit is None else unit[rows],
+            noise_of_each=noise_of_each,
+            max_iterations=100 if exact else 60,
+            tolerance=EVIDENCE_TOLERANCE,
+        )
+        if best is None or fit.log_evidence > best.log_evidence + SAME_TOP:
+            best = replace(fit, start=start)
+        if not exact or (len(x) > CHEAP_ROWS and best.noise_variance < DOUBTFUL_NOISE):
+            break
+    assert best is not None
+    return best
 
 
 def sample_rows(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
