@@ -73,10 +73,12 @@ def test_the_estimate_of_the_distance_is_part_of_the_loss(kind):
     q, _ = initial_posterior(X, Y, kind, 10, batch_size=1000, jitter=1e-6, generator=seeded())
     prior = GaussianMeasure(None, q.kernel.prior_kernel)
     q.kernel.whitened_factor.data *= 0.1
+    # A network starts near zero, by chance; the kernel mean at the targets.
+    start = max(float(q.mean_at(X).square().mean()), 0.1)
     before = wasserstein_squared_two_sample(prior, q, X, X[:50]).item()
     train_posterior(q, 1e6, X, Y, num_epochs=80, batch_size=108, num_comparison_points=50, learning_rate=0.02, generator=seeded())
     assert wasserstein_squared_two_sample(prior, q, X, X[:50]).item() < before - 0.1
-    assert q.mean_at(X).square().mean() < 0.01
+    assert q.mean_at(X).square().mean() < 0.1 * start
 
 
 def test_the_numbers_of_inducing_points_are_the_papers_multiples_of_the_root():
@@ -125,11 +127,17 @@ def test_prior_and_noise_are_those_of_the_pairs_at_the_inducing_points(fitted):
         assert torch.equal(got, want)
 
 
-def test_the_covariance_starts_at_the_papers_and_the_mean_at_the_priors():
+def test_the_covariance_starts_at_the_papers_and_the_mean_at_the_optimum():
     q, noise = initial_posterior(X, Y, "svgp", 15, batch_size=1000, jitter=1e-6, generator=seeded())
     expected = paper_initial_covariance(q.kernel.prior_kernel, q.kernel.inducing_points, X, noise, len(X), jitter=1e-6)
     torch.testing.assert_close(q.kernel.whitened_covariance[0], expected, rtol=0, atol=1e-12)
-    assert (q.mean_at(X) == 0).all()
+
+    # No other mean in the span has a lower Σ (y − m)²/2σ² + ‖m‖²: the gradient is zero.
+    v = q.mean.whitened_coefficients.detach().requires_grad_(True)
+    m = v @ q.kernel.features(X).detach()
+    loss = (Y - m).square().sum() / (2 * noise) + m.square().mean()
+    (gradient,) = torch.autograd.grad(loss, v)
+    assert gradient.abs().max() < 1e-6 * loss
 
 
 @pytest.mark.parametrize("kind", KINDS)

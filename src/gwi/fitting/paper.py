@@ -23,11 +23,12 @@ from gwi.core.distributions import tempering_factor
 from gwi.core.divergences import two_sample_cross_term
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel, residual_variance
 from gwi.core.linalg import LOG_TWO_PI
-from gwi.core.means import KernelMean, ModuleMean
+from gwi.core.means import KernelMean, ModuleMean, wasserstein_coefficients
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.networks import mlp
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.prior import PriorFit, fit_prior
+from gwi.core.row_sums import row_sums
 from gwi.core.scaling import StandardisedRows
 from gwi.core.training import train
 from gwi.fitting.data import FitData, FitOptions
@@ -178,7 +179,7 @@ def initial_posterior(
     """Q where its training starts, and σ².
 
     Z are rows at random; k and σ² maximise the marginal likelihood of the pairs (Z, y_Z) and stay; Σ starts at Titsias' optimum
-    for one batch. The mean of GWI: SVGP starts at the prior's, zero. What is to be trained asks for gradients.
+    for one batch. The mean of GWI: SVGP starts at the optimum for these k and Z. What is to be trained asks for gradients.
     """
     chosen = torch.randperm(len(x), generator=generator)[:num_inducing].to(x.device)
     z = x[chosen]
@@ -194,7 +195,11 @@ def initial_posterior(
         mean = ModuleMean(mlp(x.shape[1], generator=generator).to(x))
     else:
         r.inducing_points.requires_grad_(True)
-        mean = KernelMean(k, r.inducing_points, x.new_zeros(1, num_inducing), jitter=jitter)
+        # Where k and Z stay, the best coefficients are known: from zero, large tables would end before they are learned.
+        weighted, unweighted = (
+            row_sums(k, z, x, y[None], noise_variance=noise, jitter=jitter) for noise in (prior.noise_variance, 1.0)
+        )
+        mean = KernelMean(k, r.inducing_points, wasserstein_coefficients(weighted, unweighted, 1.0).detach(), jitter=jitter)
     return GaussianMeasure(mean, r), prior.noise_variance
 
 
