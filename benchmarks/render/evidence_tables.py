@@ -219,7 +219,7 @@ def network_mean() -> str:
                 str(len(own)),
                 *(f"{mean_of(part, 'rmse'):.3f}" for part in (own, ensemble, ridge, constant)),
                 *(signed(mean_of(part, "nll")) for part in (own, ensemble)),
-                *(f"{mean_of(part, 'rank'):.2f}" for part in (own, ensemble)),
+                *(signed(mean_of(part, "rank")) for part in (own, ensemble)),
                 f"{mean_of(own, 'cpu_seconds') / mean_of(ensemble, 'cpu_seconds'):.1f}",
             ]
         )
@@ -230,7 +230,7 @@ def network_mean() -> str:
         "a constant's",
         "NLL",
         "ensemble's",
-        "rank of σ and error",
+        "rank of σ",
         "ensemble's",
         "CPU ratio",
     )
