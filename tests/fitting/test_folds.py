@@ -146,9 +146,9 @@ def test_rows_in_time_are_judged_by_those_before_them():
         models = (GWIRegressor("svgp", cv=cv, random_state=0).fit(x[past], y[past]) for cv in ("auto", "time"))
         found.append([held(model, x[future], y[future]) for model in models])
     shuffled, ordered = np.mean(found, axis=0)
-    # Of single paths, so roughly: over seeds 10 to 21 they are 0.87 and 0.90.
+    # Of single paths, so roughly: over seeds 10 to 21 they are 0.79 and 0.91.
     assert shuffled < 0.8
-    assert ordered > shuffled + 0.05
+    assert ordered > shuffled + 0.08
 
 
 def test_folds_in_time_never_learn_from_what_they_judge_or_from_later():

@@ -48,8 +48,9 @@ WIDE_FROM = 50
 # first place ends at "all is noise" in three of four draws (RMSE 0.84 of the target's standard deviation on average), the best of
 # these by the evidence at 0.34.
 STARTS = (Start(0.1, 1.0), Start(0.01, 1.0), Start(0.1, 0.5))
-# With more rows than this the others are tried only where the first leaves so much of the variance to the noise.
-CHEAP_ROWS, DOUBTFUL_NOISE = 300, 0.1
+# With fewer columns than this the first is enough. With more rows than this the others are tried only where the first leaves so
+# much of the variance to the noise.
+MANY_COLUMNS, CHEAP_ROWS, DOUBTFUL_NOISE = 8, 300, 0.1
 # Nats by which tops of the evidence differ that are not one and the same.
 SAME_TOP = 0.5
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
@@ -181,7 +182,7 @@ def choose_prior(
         kernel = prior.kernel
     else:
         # Only for numbers: indicators of classes have not been looked at.
-        starts = STARTS if num_free is None else STARTS[:1]
+        starts = STARTS if num_free is None and x.shape[1] >= MANY_COLUMNS else STARTS[:1]
         prior = prior_for(kernel, x, data.y, data.weight, z, generator, unit=unit, noise_of_each=of_each, starts=starts)
     num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
     few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
