@@ -71,7 +71,7 @@ def _contained(rng: Rng, values: Any, containers: tuple[Callable[[Any], Any], ..
     with np.errstate(all="ignore"):
         try:
             return _pick(rng, containers)(values)
-        except (ValueError, TypeError, AttributeError, OverflowError, IndexError):
+        except (ValueError, TypeError, AttributeError, OverflowError, IndexError, NotImplementedError):
             return values
 
 

@@ -145,9 +145,9 @@ def judges(x: Array, y: Array, x_test: Array, y_test: Array, seed: int) -> Itera
     model = base.model_
     yield "gwi", of_model(model, x_test, y_test), float(model.degrees_of_freedom[0]), seconds()
     task = RegressionTask(Gaussian(), "auto")
-    for label, kind in (("gwi, W₂", "wasserstein"), ("gwi, Titsias", "titsias")):
+    for label, covariance in (("gwi, W₂", Covariance("wasserstein")), ("gwi, Titsias", Covariance("titsias"))):
         start = time.process_time()
-        model = finished(base, task, Covariance(kind))  # type: ignore[arg-type]
+        model = finished(base, task, covariance)
         yield label, of_model(model, x_test, y_test), float(model.degrees_of_freedom[0]), seconds()
     start = time.process_time()
     assert base._fit is not None

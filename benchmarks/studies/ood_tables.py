@@ -20,6 +20,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gpytorch
@@ -84,13 +85,18 @@ def rows_of_another(other: str, x: Array, count: int) -> Array:
     return standardised(cut, np.arange(len(cut), dtype=float)).x * data.x_scale + data.x_centre
 
 
+def epistemic(model: GWIRegressor, rows: Array) -> Array:
+    """The variance of f at rows."""
+    return np.asarray(model.decompose(rows).epistemic)
+
+
 def methods(x: Array, y: Array, seed: int) -> Iterator[tuple[str, Measure, float]]:
     """Every measure of a fit to these rows, and the seconds of the fit."""
     for label, mean in (("gwi", "auto"), ("network", "network")):
         start = time.process_time()
         model = GWIRegressor(mean, random_state=seed).fit(x, y)
         seconds = time.process_time() - start
-        yield label, lambda rows, model=model: np.asarray(model.decompose(rows).epistemic), seconds  # type: ignore[misc]
+        yield label, partial(epistemic, model), seconds
         yield f"{label}, ood_score", model.ood_score, seconds
     start = time.process_time()
     data, gp = trained_gp(x, y, Budget(PEER_SECONDS))

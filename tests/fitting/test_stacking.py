@@ -1,8 +1,12 @@
 """The weights of a stack: least squares on the simplex, a little towards equal ones."""
 
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import Ridge
+from sklearn.tree import DecisionTreeRegressor
 
+from gwi import GWIRegressor
 from gwi.fitting.stacking import convex_weights, cross_fitted
 
 F64 = torch.float64
@@ -80,3 +84,15 @@ def test_one_mean_has_the_weight_one_everywhere():
     weights, unseen = cross_fitted_weights(0.5 * y[None], y, torch.arange(30) % 5)
     assert weights.tolist() == [1.0]
     assert (unseen == 1).all()
+
+
+def test_weights_of_one_fold_are_cross_fitted_all_the_same():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = x[:, 0] + 0.3 * rng.normal(size=60)
+    one_split = [(np.arange(30), np.arange(30, 60))]
+    model = GWIRegressor([Ridge(), DecisionTreeRegressor(max_depth=2)], cv=one_split, random_state=0).fit(x, y)
+    assert np.isfinite(model.predict(x, return_std=True)).all()
+    weights = [member.weights[0] for member in model.summary_.members]
+    assert sum(weights) == pytest.approx(1)
+    assert weights[0] > weights[1]

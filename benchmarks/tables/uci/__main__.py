@@ -21,29 +21,10 @@ from benchmarks.tables.common.command import carry_out, parser
 from benchmarks.tables.common.records import RESULTS
 from benchmarks.tables.uci.methods import METHODS
 from benchmarks.tables.uci.protocol import PROTOCOLS, SETS, Task, extent, failed, run
-from benchmarks.tables.uci.store import Store
+from benchmarks.tables.uci.store import COSTS, SCORES, Store
 
 RECORDS = RESULTS / "uci.sqlite"
-COLUMNS = (
-    "protocol",
-    "set",
-    "split",
-    "method",
-    "nll",
-    "nll_no_duplicates",
-    "crps",
-    "rmse",
-    "coverage_90",
-    "coverage_95",
-    "width_90",
-    "width_95",
-    "interval_score_95",
-    "calibration_error",
-    "fit_seconds",
-    "cpu_seconds",
-    "predict_seconds",
-    "peak_mb",
-)
+COLUMNS = ("protocol", "set", "split", "method", *SCORES, *COSTS)
 # A small version for tests: every part takes part, nothing is learned.
 QUICK_SETS, QUICK_METHODS, QUICK_SHARE = ("yacht", "boston"), ("gwi", "exact GP", "deep ensemble", "NGBoost"), 0.01
 
