@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from gwi import GWIRegressor
-from gwi.fitting.stacking import convex_weights, cross_fitted
+from gwi.fitting.stacking import WEIGHT_DEGREES, convex_weights, cross_fitted, student_precision
 
 F64 = torch.float64
 
@@ -96,3 +96,30 @@ def test_weights_of_one_fold_are_cross_fitted_all_the_same():
     weights = [member.weights[0] for member in model.summary_.members]
     assert sum(weights) == pytest.approx(1)
     assert weights[0] > weights[1]
+
+
+def test_the_weight_of_a_row_is_that_of_least_squares_with_the_gradient_of_students_likelihood():
+    g = torch.Generator().manual_seed(0)
+    errors, variance = 2 * torch.randn(50, dtype=F64, generator=g), torch.rand(50, dtype=F64, generator=g) + 0.1
+    errors.requires_grad_()
+    scale = (variance * (WEIGHT_DEGREES - 2) / WEIGHT_DEGREES).sqrt()
+    law = torch.distributions.StudentT(torch.tensor(WEIGHT_DEGREES, dtype=F64), torch.zeros(50, dtype=F64), scale)
+    (gradient,) = torch.autograd.grad(-law.log_prob(errors).sum(), errors)
+    precision = student_precision(errors.detach(), variance)
+    torch.testing.assert_close(gradient, precision * errors.detach())
+
+
+def test_a_mean_that_is_right_at_most_rows_is_not_given_up_for_a_few():
+    """One mean errs by much at a tenth of the rows, where f cannot be known, and hardly elsewhere; the other a bit everywhere."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(270, 2)), rng.uniform(8, 9, size=(30, 2)) * rng.choice([-1, 1], size=(30, 2))])
+    y = np.sin(x[:, 0]) + np.where(np.abs(x[:, 1]) > 7, 3 * rng.normal(size=300), 0.02 * rng.normal(size=300))
+
+    def near(rows):
+        return np.sin(rows[:, 0]) + np.where(np.abs(rows[:, 1]) > 7, 4 * np.cos(50 * rows[:, 1]), 0.0)
+
+    def coarse(rows):
+        return np.sin(rows[:, 0]) + np.where(np.abs(rows[:, 1]) > 7, 0.0, 0.4 * np.cos(50 * rows[:, 1]))
+
+    model = GWIRegressor([near, coarse], random_state=0).fit(x[::2], y[::2], validation=(x[1::2], y[1::2]))
+    assert dict((m.name, m.weights[0]) for m in model.summary_.members)["near"] > 0.9

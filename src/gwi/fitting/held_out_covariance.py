@@ -252,6 +252,15 @@ def decided_kind(data: FitData, z: Float[Tensor, "M D"], covariance: Covariance)
 
 
 @torch.no_grad()
+def variance_before_noise(data: FitData, prior: PriorFit, z: Float[Tensor, "M D"]) -> Float[Tensor, " V"]:
+    """What f may still do at the held-out rows, without a look at all rows: the exact GP's r where Z are all rows, else R₀."""
+    if z is data.x and data.held_out.fold is not None:
+        return left_out_parts(data, prior, prior.noise_variance)[0]
+    nothing = torch.zeros(len(z), len(z), dtype=z.dtype, device=z.device)
+    return variance_at(SparsePosteriorKernel(prior.kernel, z, nothing), data.held_out.x)
+
+
+@torch.no_grad()
 def left_out_parts(
     data: FitData, prior: PriorFit, noise_variance: float = 0.0
 ) -> tuple[Float[Tensor, " V"], Float[Tensor, " V"]]:

@@ -25,7 +25,13 @@ from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
 from gwi.fitting.folds import NUM_FOLDS, folds
-from gwi.fitting.held_out_covariance import CovarianceSolver, said_of_context, said_of_gap, with_context
+from gwi.fitting.held_out_covariance import (
+    CovarianceSolver,
+    said_of_context,
+    said_of_gap,
+    variance_before_noise,
+    with_context,
+)
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.learners import learn, name_of, run_pending, stack
 from gwi.fitting.task import Fit, StackedMean, Task
@@ -119,6 +125,8 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
         learned.append(learn(item, data, task, prior.fit, prior.basis, options, place))
     # Fits that can be done apart are done together.
     stacked = task.stack(run_pending(data, learned, options), data.held_out)
+    if len(stacked.members) > 1:
+        stacked = task.reweighed(stacked, data.held_out, variance_before_noise(data, prior.fit, prior.inducing_points))
     return finish(data.noted(plan_note, kernel_note), task, prior, stacked, options)
 
 

@@ -26,7 +26,7 @@ from gwi.fitting.data import FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice, is_wide, prior_for
 from gwi.fitting.learners import Pending, estimator_learner, kernel_member, linear_learner, network_learner
-from gwi.fitting.stacking import convex_weights, cross_fitted
+from gwi.fitting.stacking import convex_weights, cross_fitted, student_precision
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
@@ -143,15 +143,23 @@ class RegressionTask(Task):
                     "which is too much to learn from; look for values of these rows or their targets far beyond all others."
                 )
 
-        def of_target(j: int) -> tuple[Tensor, Tensor]:
-            def weigh(rows: Tensor) -> Tensor:
-                return convex_weights(predictions[:, j, rows], y[j, rows], weight[rows])
+        return _weighed(members, held_out, weight.expand_as(y))
 
-            return cross_fitted(weigh, y.shape[1], held_out.fold, y.device)
+    def reweighed(self, stacked: StackedMean, held_out: HeldOut, variance: Float[Tensor, " V"]) -> StackedMean:
+        """Least squares again, each row by how well it can be known: plain squares listen to the few rows that err most."""
+        weight = torch.empty_like(held_out.y)
+        for j, fit in enumerate(self._constant_noise(stacked, held_out, variance)):
+            precision = student_precision(held_out.y[j] - stacked.held_out[j], variance + fit.unseen)
+            weight[j] = held_out.weight * precision / precision.mean()
+        return _weighed(stacked.members, held_out, weight)
 
-        parts = [of_target(j) for j in range(len(y))]
-        weights, held_out_weights = (torch.stack(part) for part in zip(*parts, strict=True))
-        return StackedMean(members, weights, held_out_weights)
+    def _constant_noise(self, stacked: StackedMean, held_out: HeldOut, variance: Float[Tensor, " V"]) -> list[NoiseFit]:
+        """σ² of each target that does not depend on the row, for this r."""
+        features, fits = noise_features(held_out.x[:, :0], stacked.held_out), []
+        for j in range(len(held_out.y)):
+            residuals, spread = held_out.y[j] - stacked.held_out[j], self._spread(stacked, j)
+            fits.append(choose_noise(residuals, variance, features, held_out.weight, "constant", spread, (math.inf,)))
+        return fits
 
     def refine(
         self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
@@ -165,14 +173,9 @@ class RegressionTask(Task):
 
     def noise_levels(self, data: FitData, solver: CovarianceSolver, stacked: StackedMean) -> list[float]:
         """σ² of each target. It depends on S through r, and S on it: a rough S and constant noise find its level."""
-        held_out, levels = data.held_out, []
-        features = noise_features(held_out.x[:, :0], stacked.held_out)
         rough = solver.rough_variance(solver.prior.noise_variance)
-        for j in range(len(held_out.y)):
-            residuals, spread = held_out.y[j] - stacked.held_out[j], self._spread(stacked, j)
-            fit = choose_noise(residuals, rough, features, held_out.weight, "constant", spread, (math.inf,))
-            levels.append(max(float(fit.noise(features).mean()), math.ulp(0.0)))
-        return levels
+        fits = self._constant_noise(stacked, data.held_out, rough)
+        return [max(float(fit.noise.log_level.exp()), math.ulp(0.0)) for fit in fits]
 
     def _spread(self, stacked: StackedMean, j: int) -> Float[Tensor, " V"] | None:
         return stacked.disagreement[j] if self.disagreement and len(stacked.members) > 1 else None
@@ -252,6 +255,21 @@ class RegressionTask(Task):
         if factor is not None:
             return law
         return match_coverage(errors, w, law, optimism=STACK_OPTIMISM if is_stack else 0.0, num_effective=count)
+
+
+def _weighed(members: tuple[Member, ...], held_out: HeldOut, weight: Float[Tensor, "J V"]) -> StackedMean:
+    """Convex weights for each target, by rows that count so much."""
+    predictions, y = torch.stack([member.held_out for member in members]), held_out.y
+
+    def of_target(j: int) -> tuple[Tensor, Tensor]:
+        def weigh(rows: Tensor) -> Tensor:
+            return convex_weights(predictions[:, j, rows], y[j, rows], weight[j, rows])
+
+        return cross_fitted(weigh, y.shape[1], held_out.fold, y.device)
+
+    parts = [of_target(j) for j in range(len(y))]
+    weights, held_out_weights = (torch.stack(part) for part in zip(*parts, strict=True))
+    return StackedMean(members, weights, held_out_weights)
 
 
 def choose_noise(

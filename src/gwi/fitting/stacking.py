@@ -21,6 +21,8 @@ SHRINKAGE = 0.1
 # Held-out rows without folds of their own, or all in one, get so many for the weights; below so many rows the weights of all
 # serve.
 NUM_WEIGHT_FOLDS, FEWEST_CROSS_FITTED = 5, 20
+# Degrees of freedom of the law by which a row counts in the weights, and the least variance, as a share of the mean, of any row.
+WEIGHT_DEGREES, SMALLEST_VARIANCE = 5.0, 1e-6
 # Nats that a stack of logits pays for twice the scale, or none, of its members.
 SCALE_PENALTY = 2.0
 
@@ -52,6 +54,15 @@ def convex_weights(
 
     left = float(np.linalg.norm(errors @ solve(0.0)))
     return torch.from_numpy(solve(shrinkage**0.5 * left)).to(held_out)
+
+
+def student_precision(residuals: Float[Tensor, " V"], variance: Float[Tensor, " V"]) -> Float[Tensor, " V"]:
+    """(ν + 1)/((ν − 2) v + e²): the weight of each row in the step of least squares that climbs Student's likelihood.
+
+    Rows that can be known well have small v, those that err more than v says count less.
+    """
+    floor = SMALLEST_VARIANCE * variance.mean()
+    return (WEIGHT_DEGREES + 1) / ((WEIGHT_DEGREES - 2) * variance.clamp_min(floor) + residuals.square())
 
 
 def cross_fitted(

@@ -235,6 +235,10 @@ class Task(ABC):
         """A mean of the user's own rows, seen from standardised ones; its values are as the means of this task have them."""
         return OriginalRowsMean(mean, scales, shape)
 
+    def reweighed(self, stacked: StackedMean, held_out: HeldOut, variance: Float[Tensor, " V"]) -> StackedMean:
+        """The means weighed anew, now that their errors are known; `variance` is what f may still do at the held-out rows."""
+        return stacked
+
     def refine(
         self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
     ) -> tuple[PriorFit, StackedMean, str]:
