@@ -26,6 +26,7 @@ from gwi._typing import Array
 from gwi.core.distributions import DEGREES, choose_tails, log_density, quantile
 from gwi.core.noise import noise_features
 from gwi.evaluation.regression import Law
+from gwi.fitting.hyperparameters import SPARSE_INDUCING
 from gwi.fitting.pipeline import finish
 from gwi.fitting.regression import RegressionTask, choose_noise
 from gwi.fitting.task import Fit
@@ -36,9 +37,9 @@ from gwi.parts import Covariance, Gaussian, NoiseKind
 COVARIANCES: dict[str, tuple[Covariance, bool]] = {
     "S = 0": (Covariance("zero"), True),
     "W₂², β = 1": (Covariance(weight=1.0), True),
-    "W₂², β_match": (Covariance(), True),
-    "W₂², β_match, no disagreement": (Covariance(), False),
-    "W₂², β_match, kernel on residuals": (Covariance(kernel_fit="residuals"), True),
+    "W₂², β_match": (Covariance("wasserstein"), True),
+    "W₂², β_match, no disagreement": (Covariance("wasserstein"), False),
+    "W₂², β_match, kernel on residuals": (Covariance("wasserstein", kernel_fit="residuals"), True),
     "Titsias": (Covariance("titsias"), True),
 }
 NUM_STANDARD: dict[UCIName, int] = {"boston": 5, "concrete": 5, "power": 3}
@@ -96,7 +97,11 @@ def finished(model: GWIRegressor, task: RegressionTask, covariance: Covariance |
     fit = model._fit
     assert fit is not None
     options = replace(model._options(), covariance=covariance or Covariance())
-    return finish(fit.data, task, fit.prior, fit.stacked, options, fit.embedding).model
+    prior = fit.prior
+    if options.covariance.kind == "wasserstein" and prior.inducing_points is not fit.data.x:
+        # As many as W₂ has by itself.
+        prior = replace(prior, inducing_points=prior.inducing_points[:SPARSE_INDUCING])
+    return finish(fit.data, task, prior, fit.stacked, options, fit.embedding).model
 
 
 def without_covariance(fit: Fit, x: Array, *, noise: NoiseKind = "auto", tempered: bool = True, tails: bool = True) -> Law:

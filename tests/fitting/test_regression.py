@@ -145,10 +145,9 @@ def test_one_mean_is_unsure_across_a_gap_and_who_gives_a_weight_gets_the_distanc
     assert model.summary_.covariance == "titsias"
     assert model.ood_score([[4.5]])[0] > 10 * model.ood_score([[1.5]])[0]
     assert GWIRegressor("svgp", random_state=0, covariance=Covariance(weight=5.0)).fit(x, y).summary_.covariance == "wasserstein"
-    assert (
-        GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(x, y).summary_.covariance
-        == "wasserstein"
-    )
+    few = GWIRegressor("svgp", random_state=0, covariance=Covariance(num_inducing=20)).fit(x, y)
+    assert few.summary_.covariance == "titsias"
+    assert few.ood_score([[4.5]])[0] > 10 * few.ood_score([[1.5]])[0]
 
 
 def test_a_stack_is_as_unsure_across_a_gap_as_one_mean():

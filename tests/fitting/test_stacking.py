@@ -122,4 +122,4 @@ def test_a_mean_that_is_right_at_most_rows_is_not_given_up_for_a_few():
         return np.sin(rows[:, 0]) + np.where(np.abs(rows[:, 1]) > 7, 0.0, 0.4 * np.cos(50 * rows[:, 1]))
 
     model = GWIRegressor([near, coarse], random_state=0).fit(x[::2], y[::2], validation=(x[1::2], y[1::2]))
-    assert dict((m.name, m.weights[0]) for m in model.summary_.members)["near"] > 0.9
+    assert {m.name: m.weights[0] for m in model.summary_.members}["near"] > 0.9

@@ -41,7 +41,7 @@ def single(name: str, fit: Callable[[Array, Array, int, Budget], Fitted]) -> Met
 
 
 # What the default's parts do: its means, with less and less of the rest.
-ABLATIONS = ("gwi, Titsias", "gwi, normal tails", "gwi, no disagreement", "gwi, no r", "gwi, constant variance")
+ABLATIONS = ("gwi, W₂", "gwi, normal tails", "gwi, no disagreement", "gwi, no r", "gwi, constant variance")
 
 
 def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
@@ -63,7 +63,7 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
     }
     shared_cpu, shared = found["gwi"].cpu_seconds, found["gwi"].seconds
     whole: dict[str, tuple[RegressionTask, Covariance, dict[str, Any]]] = {
-        "gwi, Titsias": (RegressionTask(), Covariance("titsias"), {"covariance": "titsias"}),
+        "gwi, W₂": (RegressionTask(), Covariance("wasserstein"), {"covariance": "wasserstein"}),
         "gwi, normal tails": (RegressionTask(Gaussian(tails="normal")), Covariance(), {"tails": "normal"}),
         "gwi, no disagreement": (RegressionTask(disagreement=False), Covariance(), {"disagreement": False}),
     }

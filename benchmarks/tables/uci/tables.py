@@ -100,8 +100,8 @@ NOISE = Part("noise model", "gwi, no r", "gwi, constant variance")
 COVARIANCE = Part("covariance r", "gwi, no disagreement", "gwi, no r")
 DISAGREEMENT = Part("disagreement", OURS, "gwi, no disagreement")
 TAILS = Part("tails", OURS, "gwi, normal tails")
-TITSIAS = Part("Titsias for W₂", "gwi, Titsias", OURS)
-PARTS = (MEAN, NOISE, COVARIANCE, DISAGREEMENT, TAILS, TITSIAS)
+WASSERSTEIN = Part("W₂ for Titsias", "gwi, W₂", OURS)
+PARTS = (MEAN, NOISE, COVARIANCE, DISAGREEMENT, TAILS, WASSERSTEIN)
 
 
 @dataclass(frozen=True)

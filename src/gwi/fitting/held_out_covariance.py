@@ -25,6 +25,7 @@ from gwi.core.kernels import SparsePosteriorKernel, residual_variance, whitened_
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 from gwi.core.prior import PriorFit
+from gwi.core.row_sums import RowSums
 from gwi.fitting.data import FitData, FitOptions, variance_at
 from gwi.parts import Covariance
 
@@ -120,12 +121,14 @@ class CovarianceSolver:
         context: Float[Tensor, "C D"] | None = None,
     ):
         self.data, self.prior, self.z, self.context = data, prior, z, context
-        self.kind = decided_kind(data, z, covariance) if context is None else "wasserstein"
+        self.kind = decided_kind(covariance) if context is None else "wasserstein"
         self.weight = covariance.weight
         self._gram = data.gram(prior.kernel, z) if self.weight == "auto" and self.kind != "titsias" else None
         # Where Z are all rows, a row's own inducing point would explain it away; r is then taken fold by fold.
         fold_by_fold = self._leaves_rows_out and self.kind != "titsias"
         self._left_out = left_out_parts(data, prior) if fold_by_fold else None
+        # With σ² = 1; those of any other level follow from them.
+        self._sums: tuple[RowSums, list[RowSums]] | None = None
         self._prior_variance = variance_at(prior.kernel, data.held_out.x)
 
     @property
@@ -207,7 +210,9 @@ class CovarianceSolver:
         """Titsias' S, and r at the held-out rows."""
         data, held_out = self.data, self.data.held_out
         exact = self._leaves_rows_out
-        whole, without = data.sums(self.prior.kernel, self.z, noise_variance, folds=not exact)
+        if self._sums is None:
+            self._sums = data.sums(self.prior.kernel, self.z, 1.0, folds=not exact)
+        whole, without = self._sums[0].weighted(noise_variance), [part.weighted(noise_variance) for part in self._sums[1]]
         s = titsias_covariance(whole)
         if exact:
             return s, left_out_parts(data, self.prior, noise_variance)[0]
@@ -239,16 +244,16 @@ class CovarianceSolver:
         return bounded, relative_gap(problem, bounded, solution.lower_bound)
 
 
-def decided_kind(data: FitData, z: Float[Tensor, "M D"], covariance: Covariance) -> CovarianceName:
-    """What ``"auto"`` is: Titsias' S where every row is an inducing point, W₂²'s where Z are fewer.
+def decided_kind(covariance: Covariance) -> CovarianceName:
+    """What ``"auto"`` is: Titsias' S, which is W₂²'s with a weight of its own for each direction; W₂²'s where β is given.
 
-    With Z = X, W₂²'s S = a⁻² I takes all values at Z as equally well known, and f between distant rows with them: in a gap it is
+    With one β, W₂² on the data takes all values at Z as equally well known, and f between distant rows with them: in a gap it is
     far too sure, with one mean or several (`benchmarks/studies/gap_covariance.py`). Titsias' S also knows rows that hardly
-    count. Who gives β wants W₂²: Titsias' S has none.
+    count.
     """
     if covariance.kind != "auto":
         return covariance.kind
-    return "titsias" if z is data.x and covariance.weight == "auto" else "wasserstein"
+    return "titsias" if covariance.weight == "auto" else "wasserstein"
 
 
 @torch.no_grad()

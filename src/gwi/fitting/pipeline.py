@@ -36,6 +36,10 @@ from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.learners import learn, name_of, run_pending, stack
 from gwi.fitting.task import Fit, StackedMean, Task
 
+# Nats of held-out rows by which another candidate must be better than the stack. On practice tables with 60, 100 and 200 rows the
+# GP by itself then lowers the NLL by 0.01, 0.03 and 0.04 on average; with no margin 60 rows lose 0.02.
+SURE_GAIN = 0.03
+
 
 def array_data(
     task: Task,
@@ -127,7 +131,13 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
     stacked = task.stack(run_pending(data, learned, options), data.held_out)
     if len(stacked.members) > 1:
         stacked = task.reweighed(stacked, data.held_out, variance_before_noise(data, prior.fit, prior.inducing_points))
-    return finish(data.noted(plan_note, kernel_note), task, prior, stacked, options)
+    best: Fit | None = None
+    for weighed in task.candidates(stacked, data.num_rows):
+        found = finish(data.noted(plan_note, kernel_note), task, prior, weighed, options)
+        if best is None or found.summary.held_out_nll[1] < best.summary.held_out_nll[1] - SURE_GAIN:
+            best = found
+    assert best is not None
+    return best
 
 
 def finish(

@@ -40,6 +40,8 @@ NOISE_DEGREES = (5.0, math.inf)
 SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
 # Errors at held-out rows are kept as often as the rows stand in the table, up to so many.
 MOST_REPEATED = 100_000
+# Up to so many rows the GP by itself is tried beside the stack.
+FEW_ROWS = 600
 # Penalties of a ridge regression, for each row.
 RIDGE_PENALTIES = np.logspace(-6, 2, 17)
 # Steps of a lasso's path: columns that enter or leave.
@@ -152,6 +154,13 @@ class RegressionTask(Task):
             precision = student_precision(held_out.y[j] - stacked.held_out[j], variance + fit.unseen)
             weight[j] = held_out.weight * precision / precision.mean()
         return _weighed(stacked.members, held_out, weight)
+
+    def candidates(self, stacked: StackedMean, num_rows: int) -> list[StackedMean]:
+        """With few rows the GP by itself, too: where it is the best by far, what others add is noise."""
+        names = [member.name for member in stacked.members]
+        if len(names) == 1 or num_rows > FEW_ROWS or "svgp" not in names:
+            return [stacked]
+        return [stacked, stacked.only(names.index("svgp"))]
 
     def _constant_noise(self, stacked: StackedMean, held_out: HeldOut, variance: Float[Tensor, " V"]) -> list[NoiseFit]:
         """σ² of each target that does not depend on the row, for this r."""

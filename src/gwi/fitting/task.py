@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,6 +77,12 @@ class StackedMean:
         """d² = Σ_k w_k (m_k − m)² at the held-out rows, unscaled."""
         errors = torch.stack([member.held_out for member in self.members]) - self.held_out
         return torch.einsum("jkv,kjv->jv", self.held_out_weights, errors.square())
+
+    def only(self, place: int) -> StackedMean:
+        """One of the means by itself; the others have no weight."""
+        weights, held_out_weights = torch.zeros_like(self.weights), torch.zeros_like(self.held_out_weights)
+        weights[:, place], held_out_weights[:, place] = 1.0, 1.0
+        return replace(self, weights=weights, held_out_weights=held_out_weights)
 
     @property
     def num_means(self) -> int:
@@ -238,6 +244,10 @@ class Task(ABC):
     def reweighed(self, stacked: StackedMean, held_out: HeldOut, variance: Float[Tensor, " V"]) -> StackedMean:
         """The means weighed anew, now that their errors are known; `variance` is what f may still do at the held-out rows."""
         return stacked
+
+    def candidates(self, stacked: StackedMean, num_rows: int) -> list[StackedMean]:
+        """The stack, and what may be better than it; held-out rows decide."""
+        return [stacked]
 
     def refine(
         self, data: FitData, prior: PriorChoice, stacked: StackedMean, options: FitOptions
