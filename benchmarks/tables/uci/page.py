@@ -232,8 +232,8 @@ SIGNS = (
     "Differences of NLL, paired over splits, ± standard error; negative is better. The mean's part sets our means with one "
     "variance for all rows against histogram boosting, a single mean with one variance, where that was run. From there, "
     f"input-dependent noise, the covariance r and the disagreement of means lead to {OURS}. The tails' part is inside: {OURS} "
-    "against the same with a normal law. In the last column W₂'s covariance, of at most 300 inducing points, replaces ours, and a "
-    "positive number speaks for ours."
+    "against the same with a normal law. In the last column W₂'s covariance, of at most 300 inducing points, replaces ours, and "
+    "a positive number speaks for ours."
 )
 
 

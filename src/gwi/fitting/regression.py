@@ -164,10 +164,18 @@ class RegressionTask(Task):
 
     def _constant_noise(self, stacked: StackedMean, held_out: HeldOut, variance: Float[Tensor, " V"]) -> list[NoiseFit]:
         """σ² of each target that does not depend on the row, for this r."""
-        features, fits = noise_features(held_out.x[:, :0], stacked.held_out), []
+        fits = []
         for j in range(len(held_out.y)):
-            residuals, spread = held_out.y[j] - stacked.held_out[j], self._spread(stacked, j)
-            fits.append(choose_noise(residuals, variance, features, held_out.weight, "constant", spread, (math.inf,)))
+            fit = fit_noise(
+                held_out.y[j] - stacked.held_out[j],
+                variance,
+                held_out.x[:, :0],
+                disagreement=self._spread(stacked, j),
+                penalties=(),
+                sample_weight=held_out.weight,
+                generator=torch.Generator().manual_seed(0),
+            )
+            fits.append(fit)
         return fits
 
     def refine(
