@@ -203,6 +203,27 @@ def region_folds() -> str:
     return table(["", "gaps: RMSE", "gaps: NLL", "tails: RMSE", "tails: NLL"], rows)
 
 
+def one_rule() -> str:
+    """NLL and RMSE by how means are weighed, and above 2,000 rows by the rule that chose the prior, averaged over tables."""
+    records = read("one_rule")
+    kinds = sorted(
+        {(r["where"], int(r["num_rows"]) if r["where"] == "random" else 0) for r in records}, key=lambda k: (k[0] != "random", k)
+    )
+    rows = []
+    for where, size in kinds:
+        some = [r for r in records if r["where"] == where and (not size or int(r["num_rows"]) == size)]
+        ways = list(dict.fromkeys(r["way"] for r in some))
+        before = [r for r in some if r["way"] == ways[0]]
+        for way in ways:
+            now = [r for r in some if r["way"] == way]
+            ratio = np.mean([math.log(float(a["rmse"]) / float(b["rmse"])) for a, b in zip(now, before, strict=True)])
+            gained = [float(a["nll"]) - float(b["nll"]) for a, b in zip(now, before, strict=True)]
+            change = NOTHING if way == ways[0] else with_error(gained)
+            place = f"{size:,} rows" if size else f"{where}s"
+            rows.append([place, str(len(now)), way, signed(mean_of(now, "nll"), 3), change, f"{math.exp(ratio):.3f}"])
+    return table(["", "fits", "way", "NLL", "change", "RMSE ratio"], rows)
+
+
 def network_mean() -> str:
     """The network beside ridge regression and an ensemble, one row a table."""
     records = read("network_mean")

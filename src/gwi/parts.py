@@ -29,10 +29,11 @@ class Covariance(BaseEstimator):
     """The covariance of the posterior around any mean.
 
     Args:
-        kind: ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"`` for S = 0, or ``"auto"``: the second where one mean has
-            every row as an inducing point, or rows weigh differently, else the first.
+        kind: ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"`` for S = 0, or ``"auto"``: Titsias', and with `weight` or
+            `context` Wasserstein's.
         weight: β, of the divergence, for standardised targets; ``"auto"`` is the matched weight, 1.0 the paper's.
-        num_inducing: M; ``"auto"`` takes every row when they are few.
+        num_inducing: M; ``"auto"`` takes every row when they are few, else 300, or with Titsias' S 1,000 where 300 leave more of
+            the function open than noise hides.
         inducing_points: how Z is chosen, ``"kmeans"``, ``"random"`` or ``"greedy"``, or Z itself in the units of the rows;
             ``"auto"`` is k-means, on pixels rows at random.
         kernel_fit: k is fitted to the ``"targets"``, or to the mean's ``"residuals"`` on held-out rows.
