@@ -110,6 +110,7 @@ class CovarianceSolver:
         z: Z.
         covariance: what is asked for.
         context: rows beyond the data on which W₂ is taken too.
+        sparse: what ``"auto"`` is where Z are not all rows.
     """
 
     def __init__(
@@ -119,9 +120,10 @@ class CovarianceSolver:
         z: Float[Tensor, "M D"],
         covariance: Covariance,
         context: Float[Tensor, "C D"] | None = None,
+        sparse: CovarianceName = "titsias",
     ):
         self.data, self.prior, self.z, self.context = data, prior, z, context
-        self.kind = decided_kind(covariance) if context is None else "wasserstein"
+        self.kind = "wasserstein" if context is not None else decided_kind(covariance, sparse, all_rows=z is data.x)
         self.weight = covariance.weight
         self._gram = data.gram(prior.kernel, z) if self.weight == "auto" and self.kind != "titsias" else None
         # Where Z are all rows, a row's own inducing point would explain it away; r is then taken fold by fold.
@@ -244,16 +246,23 @@ class CovarianceSolver:
         return bounded, relative_gap(problem, bounded, solution.lower_bound)
 
 
-def decided_kind(covariance: Covariance) -> CovarianceName:
+def decided_kind(covariance: Covariance, sparse: CovarianceName, *, all_rows: bool) -> CovarianceName:
     """What ``"auto"`` is: Titsias' S, which is W₂²'s with a weight of its own for each direction; W₂²'s where β is given.
 
     With one β, W₂² on the data takes all values at Z as equally well known, and f between distant rows with them: in a gap it is
     far too sure, with one mean or several (`benchmarks/studies/gap_covariance.py`). Titsias' S also knows rows that hardly
     count.
+
+    Args:
+        covariance: what is asked for.
+        sparse: the task's own, where Z are not all rows.
+        all_rows: whether they are.
     """
     if covariance.kind != "auto":
         return covariance.kind
-    return "titsias" if covariance.weight == "auto" else "wasserstein"
+    if covariance.weight != "auto":
+        return "wasserstein"
+    return "titsias" if all_rows else sparse
 
 
 @torch.no_grad()

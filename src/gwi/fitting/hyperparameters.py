@@ -37,7 +37,7 @@ EXACT_SAMPLE = 600
 # So many steps more by so many rows: NLL of a GP falls by 0.16 on 2,500 rows of sml, 0.03 on 6,000 of pumadyn32nm, 0.006 on
 # skillcraft. Fits that leave a fold out go without: they would cost five times as much.
 REFINED_SAMPLE, REFINED_STEPS = 1500, 15
-# Classes have many targets and share one noise: theirs is the bound, up to so many inducing points.
+# Classes have many targets and share one noise: theirs is the bound, up to so many inducing points. So it is where Z are given.
 MAX_COLLAPSED = 1000
 # The share of the evidence at which its fit stops: hundredths of a nat on thousands of rows, less than any prediction can tell.
 EVIDENCE_TOLERANCE = 1e-5
@@ -188,15 +188,17 @@ def choose_prior(
     of_each = num_free is None and not data.is_sample and 1 < len(data.y) <= MOST_NOISES
     unit = data.held_out.unit if data.held_out.fold is not None and data.held_out.folds is None else None
     wide = isinstance(options.kernel, str) and is_wide(data.num_rows, x.shape[1])
+    # Who asks for few inducing points gets the prior, and the noise, that suit them.
+    by_rows = num_free is None and asked == "auto" and isinstance(given, str)
     if wide:
         prior = wide_prior(options.kernel, x, data.y, data.weight, generator, noise_of_each=of_each)
         kernel = prior.kernel
     else:
         # Only for numbers: indicators of classes have not been looked at.
         starts = STARTS if num_free is None and x.shape[1] >= MANY_COLUMNS else STARTS[:1]
-        points = None if num_free is None else z
+        points = None if by_rows else z
         prior = prior_for(kernel, x, data.y, data.weight, points, generator, unit=unit, noise_of_each=of_each, starts=starts)
-        if num_free is None and unit is None and len(x) > EXACT_SAMPLE:
+        if by_rows and unit is None and len(x) > EXACT_SAMPLE:
             prior = refined(prior, x, data.y, data.weight, generator, noise_of_each=of_each)
     num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
     few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
@@ -207,7 +209,7 @@ def choose_prior(
             without.append(wide_prior(options.kernel, *seen, own, noise_of_each=of_each))
         else:
             units = None if unit is None else unit[others]
-            points = None if num_free is None or z is x else z
+            points = None if by_rows or z is x else z
             # Where the usual start is not the best, a fold has to look for itself, too.
             starts = STARTS[:1] if prior.start == STARTS[0] else STARTS
             without.append(prior_for(kernel, *seen, points, own, unit=units, noise_of_each=of_each, starts=starts))
@@ -218,8 +220,7 @@ def choose_prior(
     count = int(min(MEAN_BASIS, affordable) * min(1.0, most_inducing / ALL_ROWS))
     basis = x[sample_rows(x, count, generator)]
     # W₂²'s S has no closed form there, and takes half a minute with a thousand points.
-    may_grow = num_free is None and isinstance(given, str) and options.context is None
-    if may_grow and decided_kind(options.covariance) == "titsias":
+    if by_rows and options.context is None and decided_kind(options.covariance, "titsias", all_rows=False) == "titsias":
         z = z if explains(prior, z, x[sample_rows(x, EXPLAINED_ROWS, generator)]) else basis
     return PriorChoice(kernel, prior, z, basis)
 

@@ -156,7 +156,7 @@ def finish(
         embedding = embedding.spanning(data.x)
     fitted, refined, said = task.refine(data, prior, stacked, options)
     z, context = with_context(data, fitted, prior.inducing_points, options)
-    solver = CovarianceSolver(data, fitted, z, options.covariance, context)
+    solver = CovarianceSolver(data, fitted, z, options.covariance, context, task.sparse_covariance)
     covariances = solver.solve(task.noise_levels(data, solver, refined))
     mean = stack([member.mean for member in refined.members], refined.weights)
     s = torch.stack([part.whitened_covariance for part in covariances])

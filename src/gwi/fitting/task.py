@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -129,6 +129,8 @@ class Task(ABC):
 
     names: tuple[str, ...]
     wanted: str
+    # What ``covariance="auto"`` is where Z are not all rows.
+    sparse_covariance: ClassVar[Literal["wasserstein", "titsias"]] = "titsias"
 
     # What a task must say.
 
