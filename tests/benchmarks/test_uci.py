@@ -179,7 +179,7 @@ def test_a_record_is_written_once(tmp_path):
     record = protocol.identity(TASK, "gwi") | {"nll": 1.5, "settings": {"a": 1}}
     store.add([record])
     with pytest.raises(Exception, match="UNIQUE"):
-        store.add([protocol.identity(TASK, "gwi, Titsias"), record])
+        store.add([protocol.identity(TASK, "gwi, W₂"), record])
     # The transaction was undone as a whole.
     assert store.keys() == {Key("standard", "boston", 0, "gwi")}
     assert store.rows()[0]["nll"] == 1.5

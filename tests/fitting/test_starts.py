@@ -4,7 +4,20 @@ import numpy as np
 import torch
 
 from gwi.core.kernels import with_lengthscales_times
-from gwi.fitting.hyperparameters import SAME_TOP, STARTS, prior_for, row_kernel
+from gwi.fitting import pipeline
+from gwi.fitting.data import FitOptions
+from gwi.fitting.hyperparameters import (
+    ALL_ROWS,
+    MEAN_BASIS,
+    SAME_TOP,
+    SPARSE_INDUCING,
+    STARTS,
+    choose_prior,
+    prior_for,
+    row_kernel,
+)
+from gwi.fitting.regression import RegressionTask
+from gwi.parts import Covariance
 
 
 def few_of_many(num_rows=100, num_columns=20):
@@ -33,3 +46,28 @@ def test_lengthscales_are_multiplied_in_a_copy():
     after = with_lengthscales_times(kernel, 0.5).base_kernel.lengthscale
     torch.testing.assert_close(after.detach(), before / 2)
     torch.testing.assert_close(kernel.base_kernel.lengthscale.detach(), before)
+
+
+def many_rows(x, y):
+    """The prior of a table that has more rows than are all inducing points."""
+    task, options = RegressionTask(), FitOptions("auto", Covariance(), torch.Generator().manual_seed(0))
+    data = pipeline.array_data(task, x, y[:, None], options)
+    return choose_prior(data, row_kernel("rbf", x.shape[1])[0], options, judges_kernel_means=True)
+
+
+def test_many_rows_are_not_taken_for_noise():
+    """A bound on the evidence by 300 inducing points would be highest where two columns of twelve are noise, too."""
+    x, y = few_of_many(ALL_ROWS + 1, 12)
+    found = many_rows(x, y)
+    assert found.fit.noise_variance < 0.01
+    lengthscales = found.fit.kernel.base_kernel.lengthscale.detach()[0]
+    assert lengthscales[:2].max() < lengthscales[2:].min() / 5
+
+
+def test_inducing_points_are_as_many_as_the_function_asks_for():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(ALL_ROWS + 1, 3))
+    noise = rng.normal(size=len(x))
+    wavy, flat = np.sin(6 * x).prod(1) + 0.003 * noise, x[:, 0] + noise
+    assert len(many_rows(x, wavy).inducing_points) == MEAN_BASIS
+    assert len(many_rows(x, flat).inducing_points) == SPARSE_INDUCING

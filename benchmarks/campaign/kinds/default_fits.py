@@ -17,6 +17,7 @@ from gwi import GWIClassifier, GWIRegressor
 FINE, FAULTS = fits.FINE, fits.FAULTS
 COUNT, BATCH, MOST_CPU = 300, 10, 120
 FEWEST, MOST = 50, 300
+MANY_LABELS = 20
 
 
 @functools.lru_cache(maxsize=1)
@@ -32,12 +33,13 @@ def trial(number: int) -> str:
 
 
 def size(number: int) -> str:
-    """The task, whether rows are few, some or many, and whether the folds are the usual ones: others may be as many as rows.
+    """The task, whether rows are few, some or many, and whether labels and folds are as usual: either may be as many as rows.
 
-    From 250 rows on the plan for classes has five means in place of two.
+    From 250 rows on the plan for classes has five means in place of two. Work grows with the number of labels.
     """
     case = _case(number)
     num_rows = len(case.rows)
     rows = "below-120" if num_rows < 120 else "below-250" if num_rows < 250 else "to-300"
     folds = "" if case.cv == "auto" and not case.given else "-own-folds"
-    return f"{'classes' if number % 2 else 'numbers'}-{rows}{folds}"
+    labels = len(set(map(str, np.asarray(case.y, dtype=object).ravel()))) if number % 2 else 0
+    return f"{'many-' if labels > MANY_LABELS else ''}{'classes' if number % 2 else 'numbers'}-{rows}{folds}"
