@@ -18,9 +18,11 @@ from gwi._validation import as_array
 from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import FeatureKernel, SparsePosteriorKernel, default_kernel, linear_kernel, with_lengthscales_times
+from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.core.measures import kernel_variance
 from gwi.core.prior import PriorFit, Start, fit_prior
 from gwi.core.relevance import relevant_columns
+from gwi.core.row_sums import row_sums
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.held_out_covariance import decided_kind
 from gwi.parts import Features
@@ -37,6 +39,8 @@ EXACT_SAMPLE = 600
 # So many steps more by so many rows: NLL of a GP falls by 0.16 on 2,500 rows of sml, 0.03 on 6,000 of pumadyn32nm, 0.006 on
 # skillcraft. Fits that leave a fold out go without: they would cost five times as much.
 REFINED_SAMPLE, REFINED_STEPS = 1500, 15
+# Above `ALL_ROWS` rows then so many by the collapsed bound of `SPARSE_SAMPLE` rows.
+WIDENED_STEPS = 30
 # Classes have many targets and share one noise: theirs is the bound, up to so many inducing points. So it is where Z are given.
 MAX_COLLAPSED = 1000
 # The share of the evidence at which its fit stops: hundredths of a nat on thousands of rows, less than any prediction can tell.
@@ -200,6 +204,8 @@ def choose_prior(
         prior = prior_for(kernel, x, data.y, data.weight, points, generator, unit=unit, noise_of_each=of_each, starts=starts)
         if by_rows and unit is None and len(x) > EXACT_SAMPLE:
             prior = refined(prior, x, data.y, data.weight, generator, noise_of_each=of_each)
+            if z is not x:
+                prior = widened(prior, x, data.y, data.weight, z, generator, noise_of_each=of_each)
     num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
     few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
     without = []
@@ -298,6 +304,47 @@ def refined(
         tolerance=EVIDENCE_TOLERANCE,
     )
     return replace(more, start=prior.start)
+
+
+def widened(
+    prior: PriorFit,
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "J N"],
+    weight: Float[Tensor, " N"],
+    z: Float[Tensor, "M D"],
+    generator: torch.Generator,
+    *,
+    noise_of_each: bool = False,
+) -> PriorFit:
+    """What the collapsed bound of many more rows makes of a prior, where its kernel mean then predicts other rows better.
+
+    With few points the bound takes what they cannot follow for noise; where they can, more rows know more.
+    """
+    rows = sample_rows(x, SPARSE_SAMPLE, generator)
+    some, targets, counts = x[rows], y[:, rows], weight[rows]
+    more = fit_prior(
+        prior.kernel,
+        some,
+        targets,
+        inducing_points=z,
+        noise_variance=prior.noise_variance,
+        sample_weight=counts,
+        noise_of_each=noise_of_each,
+        max_iterations=WIDENED_STEPS,
+        tolerance=EVIDENCE_TOLERANCE,
+    )
+    learn, judge = slice(0, 3 * len(some) // 4), slice(3 * len(some) // 4, None)
+
+    @torch.no_grad()
+    def error(fit: PriorFit) -> float:
+        noise = fit.noise_variance if fit.noise_variances is None else fit.noise_variances[:, None]
+        noise = (noise / counts)[..., learn]
+        points = some[learn][:MEAN_BASIS]
+        sums = row_sums(fit.kernel, points, some[learn], targets[:, learn], noise_variance=noise)
+        predicted = KernelMean(fit.kernel, points, titsias_coefficients(sums))(some[judge])
+        return float(((targets[:, judge] - predicted).square() * counts[judge]).sum())
+
+    return replace(more, start=prior.start) if error(more) < error(prior) else prior
 
 
 def sample_rows(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
