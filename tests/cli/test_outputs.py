@@ -136,6 +136,8 @@ def test_a_signal_that_falls_into_a_callback_is_not_lost(own_handlers, capsys):
 
 
 def test_after_the_work_a_signal_just_ends_the_process(own_handlers):
+    # A shell that starts the tests in the background has SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with cli.console.stopping_in_order():
         pass
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == [signal.SIG_DFL] * 2
