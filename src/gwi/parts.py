@@ -29,8 +29,8 @@ class Covariance(BaseEstimator):
     """The covariance of the posterior around any mean.
 
     Args:
-        kind: ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"`` for S = 0, or ``"auto"``: Titsias', and with `weight` or
-            `context` Wasserstein's.
+        kind: ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"`` for S = 0, or ``"auto"``: with `weight` or `context` the
+            first; else the second, but for classes with fewer inducing points than rows, which have the first.
         weight: β, of the divergence, for standardised targets; ``"auto"`` is the matched weight, 1.0 the paper's.
         num_inducing: M; ``"auto"`` takes every row when they are few, else 300, or with Titsias' S 1,000 where 300 leave more of
             the function open than noise hides.

@@ -270,8 +270,13 @@ def variance_before_noise(data: FitData, prior: PriorFit, z: Float[Tensor, "M D"
     """What f may still do at the held-out rows, without a look at all rows: the exact GP's r where Z are all rows, else R₀."""
     if z is data.x and data.held_out.fold is not None:
         return left_out_parts(data, prior, prior.noise_variance)[0]
+    return unexplained_variance(prior, z, data.held_out.x)
+
+
+def unexplained_variance(prior: PriorFit, z: Float[Tensor, "M D"], x: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+    """R₀ = k − φᵀφ at each row: what Z cannot express, the variance that S = 0 leaves."""
     nothing = torch.zeros(len(z), len(z), dtype=z.dtype, device=z.device)
-    return variance_at(SparsePosteriorKernel(prior.kernel, z, nothing), data.held_out.x)
+    return variance_at(SparsePosteriorKernel(prior.kernel, z, nothing), x)
 
 
 @torch.no_grad()

@@ -17,14 +17,13 @@ from torch import Tensor
 from gwi._validation import as_array
 from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
-from gwi.core.kernels import FeatureKernel, SparsePosteriorKernel, default_kernel, linear_kernel, with_lengthscales_times
+from gwi.core.kernels import FeatureKernel, default_kernel, linear_kernel, with_lengthscales_times
 from gwi.core.means import KernelMean, titsias_coefficients
-from gwi.core.measures import kernel_variance
 from gwi.core.prior import PriorFit, Start, fit_prior
 from gwi.core.relevance import relevant_columns
 from gwi.core.row_sums import row_sums
 from gwi.fitting.data import FitData, FitOptions
-from gwi.fitting.held_out_covariance import decided_kind
+from gwi.fitting.held_out_covariance import decided_kind, unexplained_variance
 from gwi.parts import Features
 
 # Up to so many rows every row is an inducing point, and the covariance is in closed form.
@@ -231,12 +230,9 @@ def choose_prior(
     return PriorChoice(kernel, prior, z, basis)
 
 
-@torch.no_grad()
 def explains(prior: PriorFit, z: Float[Tensor, "M D"], x: Float[Tensor, "N D"]) -> bool:
     """Whether Z leave so little of f open at these rows that the noise hides it."""
-    nothing = torch.zeros(len(z), len(z), dtype=z.dtype, device=z.device)
-    left = kernel_variance(SparsePosteriorKernel(prior.kernel, z, nothing), x).mean()
-    return bool(left <= HIDDEN_BY_NOISE * prior.noise_variance)
+    return bool(unexplained_variance(prior, z, x).mean() <= HIDDEN_BY_NOISE * prior.noise_variance)
 
 
 def prior_for(
