@@ -130,7 +130,7 @@ def large(x: Array, y: Array, seed: int) -> Iterator[tuple[str, RegressionModel]
     """The default, and how it was."""
     with as_it_was():
         yield "as it was", GWIRegressor(covariance="wasserstein", random_state=seed).fit(x, y).model_
-    with mock.patch.object(hyperparameters, "widened", lambda prior, *_, **__: prior):
+    with mock.patch.object(hyperparameters, "widened", lambda prior, *_, **__: (prior, None)):
         yield "exact evidence", GWIRegressor(random_state=seed).fit(x, y).model_
     yield "default", GWIRegressor(random_state=seed).fit(x, y).model_
 
@@ -151,7 +151,7 @@ def as_it_was() -> Iterator[None]:
         mock.patch.object(hyperparameters, "prior_for", with_bound),
         mock.patch.object(hyperparameters, "explains", return_value=True),
         mock.patch.object(hyperparameters, "refined", lambda prior, *_, **__: prior),
-        mock.patch.object(hyperparameters, "widened", lambda prior, *_, **__: prior),
+        mock.patch.object(hyperparameters, "widened", lambda prior, *_, **__: (prior, None)),
         mock.patch.object(regression.RegressionTask, "reweighed", unchanged),
         mock.patch.object(regression, "convex_weights", partial(convex_weights, shrinkage=OLD_SHRINKAGE)),
     ):

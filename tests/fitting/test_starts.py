@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gwi.core.kernels import with_lengthscales_times
 from gwi.fitting import pipeline
@@ -71,3 +72,25 @@ def test_inducing_points_are_as_many_as_the_function_asks_for():
     wavy, flat = np.sin(6 * x).prod(1) + 0.003 * noise, x[:, 0] + noise
     assert len(many_rows(x, wavy).inducing_points) == MEAN_BASIS
     assert len(many_rows(x, flat).inducing_points) == SPARSE_INDUCING
+
+
+def test_the_covariance_takes_the_prior_that_describes_the_errors_of_the_means(monkeypatch):
+    """Trees know steps that no smooth function follows: r of the evidence's kernel is then larger than their errors."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(ALL_ROWS + 1, 4))
+    y = np.sign(np.sin(4 * x[:, :2]).prod(1)) + 0.02 * rng.normal(size=len(x))
+    tried = []
+
+    def finish(*arguments):
+        tried.append(made(*arguments))
+        return tried[-1]
+
+    made = pipeline.finish
+    monkeypatch.setattr(pipeline, "finish", finish)
+    task, options = RegressionTask(), FitOptions("auto", Covariance(), torch.Generator().manual_seed(0))
+    trees = HistGradientBoostingRegressor(max_iter=60, learning_rate=0.2, random_state=0)
+    found = pipeline.fit(pipeline.array_data(task, x, y[:, None], options), task, [trees], options)
+    evidence, bound = tried
+    assert bound.summary.held_out_nll[1] < evidence.summary.held_out_nll[1] - pipeline.SURE_GAIN_OF_MANY
+    assert found is bound
+    assert bound.prior.fit.noise_variance > evidence.prior.fit.noise_variance

@@ -273,6 +273,7 @@ def variance_before_noise(data: FitData, prior: PriorFit, z: Float[Tensor, "M D"
     return unexplained_variance(prior, z, data.held_out.x)
 
 
+@torch.no_grad()
 def unexplained_variance(prior: PriorFit, z: Float[Tensor, "M D"], x: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
     """R₀ = k − φᵀφ at each row: what Z cannot express, the variance that S = 0 leaves."""
     nothing = torch.zeros(len(z), len(z), dtype=z.dtype, device=z.device)

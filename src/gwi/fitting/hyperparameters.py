@@ -91,12 +91,14 @@ class PriorChoice:
         fit: k fitted to the targets.
         inducing_points: Z of the covariance.
         basis: centres of a kernel mean's basis functions.
+        of_bound: k and Z by which the covariance may do better: those of the collapsed bound, where the mean has another k.
     """
 
     kernel: Kernel
     fit: PriorFit
     inducing_points: Float[Tensor, "M D"]
     basis: Float[Tensor, "B D"]
+    of_bound: PriorChoice | None = None
 
 
 def of_network(kernel: Any) -> bool:
@@ -193,6 +195,7 @@ def choose_prior(
     wide = isinstance(options.kernel, str) and is_wide(data.num_rows, x.shape[1])
     # Who asks for few inducing points gets the prior, and the noise, that suit them.
     by_rows = num_free is None and asked == "auto" and isinstance(given, str)
+    bound: PriorFit | None = None
     if wide:
         prior = wide_prior(options.kernel, x, data.y, data.weight, generator, noise_of_each=of_each)
         kernel = prior.kernel
@@ -204,7 +207,7 @@ def choose_prior(
         if by_rows and unit is None and len(x) > EXACT_SAMPLE:
             prior = refined(prior, x, data.y, data.weight, generator, noise_of_each=of_each)
             if z is not x:
-                prior = widened(prior, x, data.y, data.weight, z, generator, noise_of_each=of_each)
+                prior, bound = widened(prior, x, data.y, data.weight, z, generator, noise_of_each=of_each)
     num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
     few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
     without = []
@@ -225,9 +228,14 @@ def choose_prior(
     count = int(min(MEAN_BASIS, affordable) * min(1.0, most_inducing / ALL_ROWS))
     basis = x[sample_rows(x, count, generator)]
     # W₂²'s S has no closed form there, and takes half a minute with a thousand points.
-    if by_rows and options.context is None and decided_kind(options.covariance, "titsias", all_rows=False) == "titsias":
-        z = z if explains(prior, z, x[sample_rows(x, EXPLAINED_ROWS, generator)]) else basis
-    return PriorChoice(kernel, prior, z, basis)
+    if not by_rows or options.context is not None or decided_kind(options.covariance, "titsias", all_rows=False) != "titsias":
+        return PriorChoice(kernel, prior, z, basis)
+    some = x[sample_rows(x, EXPLAINED_ROWS, generator)]
+
+    def with_points(fit: PriorFit) -> PriorChoice:
+        return PriorChoice(kernel, fit, z if explains(fit, z, some) else basis, basis)
+
+    return replace(with_points(prior), of_bound=None if bound is None else with_points(bound))
 
 
 def explains(prior: PriorFit, z: Float[Tensor, "M D"], x: Float[Tensor, "N D"]) -> bool:
@@ -311,10 +319,11 @@ def widened(
     generator: torch.Generator,
     *,
     noise_of_each: bool = False,
-) -> PriorFit:
+) -> tuple[PriorFit, PriorFit | None]:
     """What the collapsed bound of many more rows makes of a prior, where its kernel mean then predicts other rows better.
 
-    With few points the bound takes what they cannot follow for noise; where they can, more rows know more.
+    With few points the bound takes what they cannot follow for noise; where they can, more rows know more. Where the prior stays
+    as it is, what the bound makes of it comes second.
     """
     rows = sample_rows(x, SPARSE_SAMPLE, generator)
     some, targets, counts = x[rows], y[:, rows], weight[rows]
@@ -340,7 +349,8 @@ def widened(
         predicted = KernelMean(fit.kernel, points, titsias_coefficients(sums))(some[judge])
         return float(((targets[:, judge] - predicted).square() * counts[judge]).sum())
 
-    return replace(more, start=prior.start) if error(more) < error(prior) else prior
+    more = replace(more, start=prior.start)
+    return (more, None) if error(more) < error(prior) else (prior, more)
 
 
 def sample_rows(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
