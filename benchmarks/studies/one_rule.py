@@ -1,12 +1,13 @@
 """What the weights of a stack, the GP by itself, the evidence and the inducing points each change.
 
-    python -m benchmarks.studies.one_rule [--draws 3]
+    python -m benchmarks.studies.one_rule [--draws 3] [--sizes large]
 
 writes results/one_rule.csv: NLL, CRPS and RMSE in units of the target's standard deviation on practice tables, at random with 60
 to 1,000 rows, in gaps and tails with 300, and at random with 2,500. Fits of up to 1,000 rows share their means: *plain squares*
 weighs them as least squares does, *by likelihood* as the default does, *with the GP* is the default. With 2,500 rows, of smooth
 simulated functions too, *as it was* has the collapsed bound, 300 inducing points and plain squares; *exact evidence* is the
-default before the bound of more rows may go on from there. A run that was stopped goes on where it was.
+default before the bound of more rows may go on from there, *one prior* before the covariance may have another prior than the
+mean. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from gwi.core.inducing import choose_inducing_points
 from gwi.evaluation.regression import score
 from gwi.fitting import hyperparameters, pipeline, regression
 from gwi.fitting.held_out_covariance import variance_before_noise
+from gwi.fitting.pipeline import finish
 from gwi.fitting.stacking import convex_weights
-from gwi.fitting.task import StackedMean
+from gwi.fitting.task import Fit, StackedMean
 from gwi.models.regression import RegressionModel
 
 SIZES, LARGE, MOST_TEST = (60, 100, 200, 1000), 2500, 1000
@@ -59,13 +61,14 @@ class Cell(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--sizes", choices=("small", "large"), nargs="+", default=("small", "large"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     done = {(r["where"], r["table"], int(r["num_rows"]), int(r["draw"])) for r in read("one_rule")}
     for draw in range(arguments.draws):
         for cell in cells(draw):
-            if cell[:4] not in done:
+            if cell[:4] not in done and ("large" if cell.num_rows == LARGE else "small") in arguments.sizes:
                 append("one_rule", list(measure(cell)))
                 print(*cell[:4], flush=True)
 
@@ -132,7 +135,16 @@ def large(x: Array, y: Array, seed: int) -> Iterator[tuple[str, RegressionModel]
         yield "as it was", GWIRegressor(covariance="wasserstein", random_state=seed).fit(x, y).model_
     with mock.patch.object(hyperparameters, "widened", lambda prior, *_, **__: (prior, None)):
         yield "exact evidence", GWIRegressor(random_state=seed).fit(x, y).model_
-    yield "default", GWIRegressor(random_state=seed).fit(x, y).model_
+    tried: list[Fit] = []
+
+    def recorded(*arguments: Any) -> Fit:
+        tried.append(finish(*arguments))
+        return tried[-1]
+
+    with mock.patch.object(pipeline, "finish", recorded):
+        model = GWIRegressor(random_state=seed).fit(x, y)
+    yield "one prior", tried[0].model
+    yield "default", model.model_
 
 
 @contextmanager
