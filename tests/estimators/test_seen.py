@@ -52,3 +52,13 @@ def test_the_command_says_when_it_scores_training_rows(tmp_path, capsys):
     )
     assert cli.run(["evaluate", model, str(new)]) == 0
     assert "fitted to" not in capsys.readouterr().err
+
+
+def test_a_report_says_when_it_is_of_training_rows(tmp_path, capsys):
+    x, y = rows()
+    np.savetxt(tmp_path / "rows.csv", np.column_stack([x, y]), delimiter=",", header="a,b,y", comments="", fmt="%.9f")
+    data, model = f"{tmp_path}/rows.csv", f"{tmp_path}/m.gwi"
+    assert cli.run(["fit", data, "-t", "y", "-o", model, "--mean", "linear", "-q"]) == 0
+    capsys.readouterr()
+    assert cli.run(["report", model, data, "-o", f"{tmp_path}/r.html"]) == 0
+    assert "100% of the rows are rows that the model was fitted to" in capsys.readouterr().err

@@ -219,3 +219,25 @@ def test_folds_ask_for_groups_as_scikit_learn_does():
     found = folds("auto", x, y, group, 0, stratified=False)
     assert found.are_in_turn
     assert len(found.learned) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+def test_copies_do_not_make_intervals_of_the_default_too_narrow():
+    x, y = waves(120)
+    drawn = np.random.default_rng(1).integers(0, 120, 400)
+    with pytest.warns(GWIWarning, match="are copies of others"):
+        model = GWIRegressor(random_state=0).fit(x[drawn], y[drawn])
+    assert 0.92 <= held(model, *waves(2000, seed=2)) <= 0.99
+
+
+@pytest.mark.unchecked
+def test_labels_drawn_with_replacement_do_not_make_probabilities_too_sure():
+    x, y = waves(250)
+    label, (new, truth) = y > 0, waves(2000, seed=2)
+    drawn = np.random.default_rng(1).integers(0, 250, 900)
+    once = GWIClassifier("svgp", random_state=0).fit(x[np.unique(drawn)], label[np.unique(drawn)])
+    with pytest.warns(GWIWarning, match="are copies of others"):
+        often = GWIClassifier("svgp", random_state=0).fit(x[drawn], label[drawn])
+    assert abs(often.nll(new, truth > 0) - once.nll(new, truth > 0)) < 0.02
+    assert "are copies of others" in str(often.summary_)

@@ -1,8 +1,11 @@
 """Groups and time: what the command does with them, and what it notices."""
 
+import json
+
 import numpy as np
 import pytest
 
+from gwi import cli
 from gwi.estimators.table_model import Choices, TableModel, split, target_of
 from gwi.exceptions import UserError
 from gwi.tables.source import read_table
@@ -64,3 +67,35 @@ def test_wrong_groups_and_times_are_told_in_one_sentence(tmp_path, patients):
         groups_of(gaps, "g")
     with pytest.raises(UserError, match="all rows are of one group"):
         groups_of(table(tmp_path / "one.csv", [("a", 1), ("a", 2)], "g,y"), "g")
+
+
+@pytest.fixture
+def visits(tmp_path):
+    """Patients who come six times, each with a level of their own, day after day."""
+    rng = np.random.default_rng(0)
+    days = [f"2024-{i // 28 + 1:02d}-{i % 28 + 1:02d}" for i in range(120)]
+    rows = [(f"p{i // 6}", days[i], round(x, 4), round(x + i // 6 % 5, 4)) for i, x in enumerate(rng.normal(size=120))]
+    table(tmp_path / "visits.csv", rows, "patient,day,dose,y")
+    return ["fit", f"{tmp_path}/visits.csv", "-t", "y", "--mean", "linear", "-o", f"{tmp_path}/m.gwi", "--force"]
+
+
+def test_the_command_judges_by_new_groups(visits, capsys):
+    found = []
+    for options in ((), ("--groups", "patient")):
+        assert cli.run([*visits, "-q", "--json", "--no-refit", *options]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    at_random, by_groups = found
+    assert "patient" in at_random["columns"]
+    assert list(by_groups["columns"]) == ["day", "dose"]
+    # A level that only its own patient tells is noise to a new one.
+    assert by_groups["held_out_scores"]["rmse"] > 1.5 * at_random["held_out_scores"]["rmse"]
+
+
+def test_the_command_says_what_to_pass_for_ids_and_dates(visits, capsys):
+    said = []
+    for options in ((), ("--drop", "patient"), ("--groups", "patient")):
+        assert cli.run([*visits, *options]) == 0
+        said.append(capsys.readouterr().err)
+    assert "--groups 'patient'" in said[0]
+    assert "--time 'day'" in said[1]
+    assert "--groups 'patient'" not in said[2]
