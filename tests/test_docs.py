@@ -92,6 +92,18 @@ def test_every_label_of_the_paper_is_accounted_for():
     assert [label for label in PAPER_LABELS if f"`{label}`" not in text] == []
 
 
+def test_every_promise_of_reliability_names_tests_that_exist():
+    said = (ROOT / "docs" / "reliability.md").read_text().split("## Tests\n")[1].split("\n## ")[0]
+    promises = re.findall(r"^\d+\. .*", said, re.MULTILINE)
+    assert len(promises) == 15
+    for promise in promises:
+        found = re.findall(r"`(tests/[\w/]+\.py)` ((?:`test_\w+`(?:, )?)+)", promise)
+        assert found, promise
+        for path, names in found:
+            text = (ROOT / path).read_text()
+            assert all(f"def {name}(" in text for name in re.findall(r"test_\w+", names)), promise
+
+
 def test_only_linalg_factorises():
     forbidden = re.compile(r"torch\.linalg\.(cholesky|inv|pinv|solve\()|torch\.(cholesky|inverse)\(|\.inverse\(\)")
     for path in SOURCE.rglob("*.py"):

@@ -51,6 +51,10 @@ def test_an_error_or_an_interrupt_leaves_what_was_there(tmp_path):
         write_atomically(tmp_path / "none" / "a.bin", b"")
 
 
+def write_new(path):
+    write_atomically(path, b"new")
+
+
 def contents(folder):
     return {part.name: part.read_bytes() for part in folder.iterdir()}
 
@@ -94,7 +98,7 @@ def test_a_device_a_pipe_or_a_socket_is_never_replaced(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     for path in sorted(tmp_path.iterdir()):
         before = path.lstat()
-        for write in (check_writable, lambda path: write_atomically(path, b"new")):
+        for write in (write_new, check_writable):
             with pytest.raises(OSError, match="is no ordinary file but a device, a pipe or a socket; give the name of a file"):
                 write(path)
         assert path.lstat().st_ino == before.st_ino
@@ -127,7 +131,7 @@ def test_a_full_disk_is_one_sentence_and_the_old_file_stays(tmp_path, size):
 
 def test_a_folder_that_may_not_be_written_or_has_gone_is_one_sentence(tmp_path):
     with read_only_folder() as folder:
-        for write in (check_writable, lambda path: write_atomically(path, b"new")):
+        for write in (write_new, check_writable):
             with pytest.raises(OutputError, match=r"a\.bin cannot be written \(Permission denied\); make room"):
                 write(folder / "a.bin")
         assert contents(folder) == {"a.bin": b"old"}

@@ -139,6 +139,13 @@ def until(is_so, seconds=60):
         time.sleep(0.05)
 
 
+def test_the_page_says_which_channels_trust_their_network():
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    (said,) = (line for line in page.splitlines() if line.startswith("**Networks that are trusted.**"))
+    for words in ("gloo", "--rdzv-endpoint", "Dask", "neither encryption nor passwords", "private network"):
+        assert words in said
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="only root makes network namespaces, with ip")
 def test_two_hosts_fit_the_model_of_one():

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -234,6 +235,19 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(folder, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
     assert cli.run(["demo", "-o", f"{tmp_path}/demo.txt"]) == 2
     assert "the name of the picture ends in" in capsys.readouterr().err
+
+
+def test_force_replaces_no_device_no_pipe_and_no_folder(folder, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    if os.geteuid() == 0:
+        os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    for path in sorted(tmp_path.iterdir()):
+        kind = path.lstat().st_mode
+        code = cli.run(["predict", f"{folder}/y.gwi", f"{folder}/data.csv", "-o", str(path), "--force", "-q"])
+        assert path.lstat().st_mode == kind
+        assert code == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_disk_that_fills_during_a_prediction_leaves_the_old_file(folder, tmp_path, capsys):

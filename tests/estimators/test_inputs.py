@@ -36,11 +36,14 @@ def test_folds_may_name_rows_by_bools():
     np.testing.assert_array_equal(by_bool.predict(x, return_std=True), by_number.predict(x, return_std=True))
 
 
-def test_groups_and_labels_of_several_kinds_are_refused():
-    x, y = wave(20)
+def test_groups_of_several_kinds_are_refused():
     mixed = np.array([None, "a", 3, "b"] * 5, dtype=object)
     with pytest.raises(ValueError, match="groups must be all numbers or all text; got NoneType and int and str"):
-        GWIRegressor("svgp").fit(x, y, groups=mixed)
+        GWIRegressor("svgp").fit(*wave(20), groups=mixed)
+
+
+def test_labels_of_several_kinds_are_refused():
+    x, _ = wave(20)
     with pytest.raises(ValueError, match="Labels must be all numbers or all text; got int and str"):
         GWIClassifier("svgp").fit(x, np.array([1, "a"] * 10, dtype=object))
     model = GWIClassifier("linear").fit(x, np.array(["a", "b"] * 10))

@@ -144,6 +144,19 @@ def test_joint_draws_have_the_covariance_of_predict_whatever_the_tails(fitted, d
         np.testing.assert_allclose((errors < quantile(np.array(level), degrees)).mean(1), level, atol=0.006)
 
 
+@pytest.mark.parametrize("degrees", [4.0, 8.0, np.inf])
+def test_a_difference_of_joint_draws_has_the_tails_and_the_variance_that_the_covariance_gives_it(fitted, degrees):
+    model = replace(fitted.model_, degrees_of_freedom=np.array([degrees]))
+    # Where f is unknown, rows side by side err alike: were tails drawn row by row, their differences would be too wide.
+    x = np.array([[6.0], [6.1]])
+    errors = model.sample(x, 100_000, np.random.RandomState(0))[0] - model.mean(x)[0][:, None]
+    covariance = model.covariance(x)[0]
+    assert covariance[0, 1] > 0.8 * covariance.diagonal().mean()
+    difference = (errors[0] - errors[1]) / np.sqrt(covariance.trace() - 2 * covariance[0, 1])
+    for level in (0.1, 0.25, 0.75):
+        assert (difference < quantile(np.array(level), degrees)).mean() == pytest.approx(level, abs=0.006)
+
+
 def test_away_from_data_the_variance_of_f_returns_to_the_priors_and_the_score_to_one(fitted):
     near, far = np.array([[0.3]]), np.array([[60.0]])
     alone = GWIRegressor("svgp", random_state=0).fit(*wave())

@@ -1,5 +1,7 @@
 """Scores on training rows are told from scores on new ones."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,21 @@ def test_of_many_rows_a_sample_of_hashes_is_kept(monkeypatch):
     new_x, new_y = rows(5000, seed=1)
     share = known.share_of(np.concatenate([x[:2500], new_x[:2500]]), np.concatenate([y[:2500], new_y[:2500]]))
     assert share == pytest.approx(0.5, abs=0.1)
+
+
+def test_hashes_have_64_bits_are_at_most_a_hundred_thousand_and_not_those_of_other_models():
+    x = np.arange(100_500.0)[:, None]
+    known = SeenRows.of(x, x)
+    assert (known.hashes.dtype, len(known.hashes)) == (np.uint64, 100_000)
+    one, other = (SeenRows.of(x[:count], x[:count]) for count in (60, 61))
+    assert not set(one.hashes) & set(other.hashes)
+
+
+def test_the_page_says_what_hashes_reveal_and_how_to_leave_them_out():
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    said = page.split("## What the hashes in a model file reveal")[1].split("\n## ")[0]
+    for words in ("can tell whether it was a training row", "hashes=False", f"{seen.MOST_HASHES:,}"):
+        assert words in said
 
 
 def test_the_command_says_when_it_scores_training_rows(tmp_path, capsys):

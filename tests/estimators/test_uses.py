@@ -1,6 +1,7 @@
 """GWIRegressor in use: tensors and gradients, updates, progress, time limits, and the paper's protocol."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,6 +213,21 @@ def test_a_row_is_predicted_alike_alone_among_others_and_in_any_thread():
         with ThreadPoolExecutor(8) as pool:
             apart = np.array(list(pool.map(alone, range(80)))).T
         assert np.abs(together - apart).max() <= 1e-12 * y.std()
+
+
+@pytest.mark.parametrize(("num_columns", "noise_std", "said"), [(1, 0.0, "1e-8"), (25, 0.1, "1e-10")])
+def test_the_page_says_how_far_a_row_depends_on_its_company(num_columns, noise_std, said):
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("- **Company.**"))
+    assert f"by up to {said}" in line
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (100, num_columns))
+    y = X[:, 0] + 0.3 * X[:, -1] ** 2 + noise_std * rng.standard_normal(100)
+    rows = rng.uniform(-2.2, 2.2, (40, num_columns))
+    model = GWIRegressor("svgp", random_state=0).fit(X, y)
+    together = np.array(model.predict(rows, return_std=True))
+    alone = np.hstack([model.predict(row[None], return_std=True) for row in rows])
+    assert np.abs(together - alone).max() <= float(said) * y.std()
 
 
 def test_threads_leave_no_patch_on_a_kernel_behind():

@@ -60,6 +60,17 @@ def test_ten_thousand_columns_are_fitted_in_seconds():
     assert rmse(model, x_new, y_new) <= 1.5 * NOISE_STD
 
 
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("num_rows", "num_columns", "seconds"), [(150, 1000, 20), (50, 100_000, 60)])
+def test_wide_tables_of_any_width_are_fitted_in_bounded_time(num_rows, num_columns, seconds):
+    x, y, x_new, y_new = one_column(num_rows, num_columns, 0, num_new=100)
+    start = time.process_time()
+    model = GWIRegressor(random_state=0).fit(x, y)
+    assert time.process_time() - start < seconds
+    assert rmse(model, x_new, y_new) <= 1.5 * NOISE_STD
+
+
 @pytest.mark.unchecked
 def test_targets_of_pure_noise_are_called_noise():
     generator = np.random.default_rng(0)

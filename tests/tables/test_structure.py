@@ -92,10 +92,38 @@ def test_the_command_judges_by_new_groups(visits, capsys):
 
 
 def test_the_command_says_what_to_pass_for_ids_and_dates(visits, capsys):
-    said = []
-    for options in ((), ("--drop", "patient"), ("--groups", "patient")):
+    for options, wanted in (((), "--groups 'patient'"), (("--drop", "patient"), "--time 'day'")):
         assert cli.run([*visits, *options]) == 0
-        said.append(capsys.readouterr().err)
-    assert "--groups 'patient'" in said[0]
-    assert "--time 'day'" in said[1]
-    assert "--groups 'patient'" not in said[2]
+        assert wanted in capsys.readouterr().err
+    assert cli.run([*visits, "--groups", "patient"]) == 0
+    assert "--groups 'patient'" not in capsys.readouterr().err
+
+
+def test_the_command_judges_by_later_rows(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    days = rng.permutation(90)
+    rows = [
+        (f"2024-{i // 28 + 1:02d}-{i % 28 + 1:02d}", round(x, 4), round(x + (i / 30) ** 3, 4))
+        for i, x in zip(days, rng.normal(size=90), strict=True)
+    ]
+    table(tmp_path / "days.csv", rows, "day,x,y")
+    fit = [
+        "fit",
+        f"{tmp_path}/days.csv",
+        "-t",
+        "y",
+        "--mean",
+        "linear",
+        "-o",
+        f"{tmp_path}/m.gwi",
+        "--force",
+        "-q",
+        "--json",
+        "--no-refit",
+    ]
+    found = []
+    for options in ((), ("--time", "day")):
+        assert cli.run([*fit, *options]) == 0
+        found.append(json.loads(capsys.readouterr().out)["held_out_scores"])
+    # What grows faster and faster is missed by a line that ends before the rows that judge it.
+    assert found[1]["rmse"] > 1.5 * found[0]["rmse"]
