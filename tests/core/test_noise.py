@@ -1,6 +1,7 @@
 """The noise model finds what made the data, and is judged by rows it has not seen."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -30,6 +31,13 @@ def test_constant_noise_is_what_r_leaves_of_the_squared_errors():
     assert math.isinf(fit.penalty)
     assert float(fit.noise(features(1))) == pytest.approx(1.5**2 - 0.3, rel=0.05)
     assert fit.disagreement_weight == 0
+
+
+def test_noise_without_features_is_fitted_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = fit_noise(draws(100), torch.zeros(100, dtype=F64), features(100, 0), penalties=(), generator=generator())
+    assert float(fit.noise(features(1, 0))) == pytest.approx(float(draws(100).square().mean()), rel=1e-6)
 
 
 def test_slopes_are_found_where_they_are():

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from gwi import GWIClassifier, GWIRegressor, load
 from gwi.cli import commands as cli
+from gwi.core.scaling import Scales, StandardisedRows
 from gwi.estimators.table_model import Choices, TableModel, target_of
 from gwi.exceptions import GWIWarning
 from gwi.tables.source import read_table
@@ -132,6 +133,15 @@ def test_a_prediction_far_outside_of_the_training_rows_warns_once_with_columns_a
             warnings.simplefilter("error")
             fitted.predict(frame)
             fitted.ood_score(named)
+
+
+@pytest.mark.parametrize("num_columns", [2, 200, 2000])
+def test_new_rows_like_the_known_ones_are_hardly_ever_called_far(num_columns):
+    rng = np.random.default_rng(0)
+    known, new = rng.normal(size=(100, num_columns)), rng.normal(size=(400, num_columns))
+    rows = StandardisedRows(Scales.of(known, known[:, :1], np.ones(100)), (num_columns,), (known.min(0), known.max(0)))
+    assert rows.outside(new).any(1).mean() <= 0.02
+    assert rows.outside(new + 20).all()
 
 
 def test_a_classifier_warns_too_and_counts_all_batches_of_a_loader():

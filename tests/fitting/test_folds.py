@@ -67,6 +67,18 @@ def test_rows_that_only_look_alike_are_no_copies():
     assert len(np.unique(equal_rows(np.empty((3, 0))))) == 1
 
 
+@pytest.mark.parametrize("num_far", [1, 60])
+def test_values_that_stand_for_missing_ones_do_not_make_copies_of_all_other_rows(num_far):
+    x, y = waves(200)
+    x[-num_far:, 0] = y[-1] = 1e11
+    assert len(np.unique(copies(x, y[:, None]))) == 200
+    drawn = np.random.default_rng(5).integers(0, 200, 500)
+    assert same(copies(x[drawn], y[drawn, None]), drawn)
+    # Most rows of the column are alike.
+    x[20:, 1] = 0.0
+    assert len(np.unique(copies(x, y[:, None]))) == 200
+
+
 def test_repeated_measurements_are_no_copies_even_where_their_targets_agree():
     dose = np.repeat(np.arange(6.0), 20)[:, None]
     died = np.random.default_rng(0).random(120) < dose[:, 0] / 6

@@ -267,7 +267,9 @@ def _nll_derivative(residuals: Tensor, variance: Tensor, degrees_of_freedom: flo
 
 def _fit(rows: _Rows, penalty: float, degrees_of_freedom: float, start: _Fit | None = None) -> _Fit:
     features, weight, residuals = rows.features, rows.weight, rows.residuals
-    centre, scale = features.mean(0), features.std(0, correction=0)
+    centre = features.mean(0)
+    # Not `std`, which warns where there are no features.
+    scale = (features - centre).square().mean(0).sqrt()
     scale = torch.where(scale > 1e-12, scale, torch.ones_like(scale))
     standardised = ((features - centre) / scale).clamp(-4, 4)
     square = (residuals.square() * weight).mean()

@@ -19,8 +19,8 @@ TIME_START = 0.5
 FEWEST_IN_TIME = 5
 # Runs of rows for each fold that a splitter makes.
 BLOCKS_A_FOLD = 5
-# Columns are equal when they differ by no more than this share of their spread.
-TOLERANCE = 1e-9
+# Columns are equal when they differ by no more than this share of their spread, which so many rows tell.
+TOLERANCE, SPREAD_ROWS = 1e-9, 10_000
 # Of rows whose features come more than once, the share with several targets up to which those with one are copies.
 MOST_MIXED = 0.1
 
@@ -54,13 +54,19 @@ class Folds:
 
 
 def equal_rows(table: Float[NDArray[Any], "N C"], tolerance: float = TOLERANCE) -> Int[NDArray[Any], " N"]:
-    """A number for each row, the same for rows whose columns all agree to this share of their spread.
+    """A number for each row, the same for rows whose columns all agree to this share of their spread, or of their own size.
 
-    Rows that agree are neighbours in the order of any weighted sum of their columns, so two such orders and a look at neighbours
-    find them in N log N.
+    The spread is that of most rows: one value of 1e11 does not make copies of all others. Values beyond it agree to the share of
+    themselves. Rows that agree are neighbours in the order of any weighted sum of their columns, so two such orders and a look at
+    neighbours find them in N log N.
     """
-    spread = np.ptp(table, axis=0)
-    scaled = (table - table.min(axis=0)) / np.where(spread > 0, spread, 1.0)
+    centre = np.median(table, axis=0)
+    away = np.sort(np.abs(table[:: max(1, len(table) // SPREAD_ROWS)] - centre), axis=0)
+    # The median distance from the centre of rows that are not there.
+    equal = (away == 0).sum(axis=0)
+    spread = np.take_along_axis(away, np.minimum((equal + len(away)) // 2, len(away) - 1)[None], axis=0)[0]
+    spread = np.where(spread > 0, spread, np.ptp(table, axis=0))
+    scaled = np.arcsinh((table - centre) / np.where(spread > 0, spread, 1.0))
     rng = np.random.default_rng(0)
     pairs = []
     for _ in range(2):
