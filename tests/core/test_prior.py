@@ -14,6 +14,7 @@ from gwi.core.kernels import default_kernel
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
 from gwi.core.prior import collapsed_bound, fit_prior, log_marginal_likelihood
+from gwi.core.rbf_evidence import RBFEvidence, rbf_parts
 from gwi.core.training import minimize_lbfgs
 from gwi.exceptions import NotPositiveDefiniteError
 
@@ -45,6 +46,32 @@ def test_marginal_likelihood_reached_is_scikit_learns():
     kernel = ConstantKernel(1.0) * RBF([1.4, 1.4]) + WhiteKernel(0.1)
     theirs = GaussianProcessRegressor(kernel, random_state=0, n_restarts_optimizer=2).fit(x.numpy(), y[0].numpy())
     assert fit.log_evidence == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-2)
+
+
+@pytest.mark.parametrize("ard", [True, False])
+@pytest.mark.parametrize("of_each_row", [True, False])
+def test_the_closed_form_of_the_evidence_and_its_gradients_are_those_of_differentiation(ard, of_each_row):
+    x, y = drawn_from_prior(80)
+    y = torch.cat([y, y.flip(1)])
+    kernel = default_kernel(2, ard=ard, lengthscale=0.4, outputscale=1.7)
+    noise = torch.linspace(0.02, 0.2, 80, dtype=F64) if of_each_row else torch.tensor(0.05, dtype=F64)
+    parameters = [*kernel.parameters(), noise.requires_grad_()]
+    rows, lengthscale, outputscale = rbf_parts(kernel, x)
+    closed = RBFEvidence.apply(rows, y, lengthscale, outputscale, noise, 1e-8)
+    slow = log_marginal_likelihood(kernel, x, y, noise, jitter=1e-8).sum()
+    assert float(closed.detach()) == pytest.approx(float(slow.detach()), rel=1e-12)
+    for ours, theirs in zip(*(torch.autograd.grad(value, parameters) for value in (closed, slow)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_the_closed_form_is_of_the_squared_exponential_of_all_columns_only():
+    x, _ = drawn_from_prior(20)
+    assert rbf_parts(default_kernel(2), x) is not None
+    some = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(active_dims=[0]))
+    for kernel in (default_kernel(2, shape=gpytorch.kernels.MaternKernel), some, some.base_kernel):
+        assert rbf_parts(kernel.double(), x) is None
+    # Rows so far from each other that a matrix product would lose their distances.
+    assert rbf_parts(default_kernel(2, lengthscale=1e-4), x) is None
 
 
 def test_learned_inducing_points_improve_the_bound_and_fixed_ones_stay():

@@ -72,11 +72,10 @@ def cholesky(
             f"{_describe(matrix, name)} has mean diagonal {scale.min().item():.3g}, so it describes no variance at all. "
             "Check that the kernel's outputscale is not zero."
         )
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     used = torch.full(matrix.shape[:-2], float(jitter), dtype=matrix.dtype, device=matrix.device)
     while True:
         # A zero jitter must leave the matrix bit-equal, hence the product rather than a branch.
-        factor, info = torch.linalg.cholesky_ex(matrix + (used * scale)[..., None, None] * eye)
+        factor, info = torch.linalg.cholesky_ex(_with_diagonal(matrix, used * scale))
         failed = (info > 0) | ~_is_trustworthy(factor.detach(), scale.detach(), used)
         if not failed.any():
             break
@@ -93,6 +92,13 @@ def cholesky(
             stacklevel=2,
         )
     return Cholesky(factor, used)
+
+
+def _with_diagonal(matrix: Tensor, added: Tensor) -> Tensor:
+    """A + a I of each matrix, without an identity."""
+    shifted = matrix.clone()
+    shifted.diagonal(dim1=-2, dim2=-1).add_(added[..., None])
+    return shifted
 
 
 def _is_trustworthy(factor: Tensor, scale: Tensor, jitter: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gwi.core.linalg import LOG_TWO_PI, LogGaussian, cholesky, log_determinant, solve_lower
 from gwi.core.measures import kernel_matrix
+from gwi.core.rbf_evidence import RBFEvidence, rbf_parts
 from gwi.core.row_sums import row_sums
 from gwi.core.training import minimize_lbfgs
 
@@ -112,6 +113,19 @@ def _whitened_rows(factor: Float[Tensor, "*K n n"], rows: Float[Tensor, "*J n"])
     return solve_lower(factor, rows[..., None])[..., 0]
 
 
+def _evidence(
+    kernel: Kernel, x: Tensor, y: Tensor, noise_variance: Tensor, shared: Tensor | None, jitter: float
+) -> Float[Tensor, ""]:
+    """Σ_j of the log marginal likelihood, in closed form with its gradients where the kernel is the usual one."""
+    parts = rbf_parts(kernel, x) if shared is None and noise_variance.ndim < 2 else None
+    if parts is None:
+        return log_marginal_likelihood(
+            kernel, x, y, noise_variance, shared=0.0 if shared is None else shared, jitter=jitter
+        ).sum()
+    rows, lengthscale, outputscale = parts
+    return RBFEvidence.apply(rows, y, lengthscale, outputscale, noise_variance, jitter)
+
+
 def fit_prior(
     kernel: Kernel,
     x: Float[Tensor, "N D"],
@@ -187,9 +201,8 @@ def fit_prior(
     def minus_evidence() -> Tensor:
         hyper_prior = sum((law.log_prob(value(module)).sum() for _, module, law, value, _ in kernel.named_priors()), 0.0)
         if z is None or objective == "marginal":
-            shared = 0.0 if same is None else log_shared.exp() * same
-            evidence = log_marginal_likelihood(kernel, x, y, noise(), shared=shared, jitter=jitter).sum()
-            return -(evidence + repeats() + hyper_prior)
+            shared = None if same is None else log_shared.exp() * same
+            return -(_evidence(kernel, x, y, noise(), shared, jitter) + repeats() + hyper_prior)
         bound = collapsed_bound(kernel, z, x, y, noise(), chunk_size=chunk_size, jitter=jitter)
         return -(bound.sum() + repeats() + hyper_prior)
 
