@@ -71,8 +71,7 @@ def _rows_to_look_at(found: Examined) -> dict[str, Any]:
         [str(lines[i]), *task.cells(found, int(row)), *(input_cell(inputs[name][i]) for name in columns)]
         for i, row in enumerate(chosen)
     ]
-    where = "row" if found.table.source.is_parquet else "line"
-    names = [(where, True), *task.CELLS.items(), *((name, False) for name in columns)]
+    names = [(found.table.source.unit, True), *task.CELLS.items(), *((name, False) for name in columns)]
     return {"names": names, "uncertain": rows[: len(uncertain)], "surprising": rows[len(uncertain) :]}
 
 

@@ -78,7 +78,7 @@ class Encoder:
     """How a table becomes numbers.
 
     Attributes:
-        target: the column to predict.
+        target: the column to predict; empty where nobody has named one.
         columns: those that are used.
         dropped: those that are not, each with the reason.
         number_labels: whether labels are numbers, so that 1, 1.0 and 01 are one; None where nobody has decided.
@@ -90,13 +90,13 @@ class Encoder:
     number_labels: bool | None = None
 
     @staticmethod
-    def fit(table: Table, target: str, leave_out: Sequence[str] = ()) -> Encoder:
+    def fit(table: Table, target: str = "", leave_out: Sequence[str] = ()) -> Encoder:
         """Learn from training rows what each column is.
 
         Raises:
-            UserError: naming a place that is neither number, text nor date, or when no column is left.
+            UserError: naming a place that is neither number, text nor date, or when no column is left to predict the target from.
         """
-        for name in (target, *leave_out):
+        for name in (*filter(None, [target]), *leave_out):
             if name not in table.names:
                 raise no_column(table.source.path, name, table.names)
         inputs = [name for name in table.names if name != target]
@@ -104,7 +104,7 @@ class Encoder:
         columns = tuple(column for column in learned.values() if isinstance(column, Column))
         dropped = [(name, "is left out, as you asked") for name in inputs if name in leave_out]
         dropped += [(name, reason) for name, reason in learned.items() if isinstance(reason, str)]
-        if not columns:
+        if not columns and target:
             why = "; ".join(f"{name!r} {reason}" for name, reason in dropped[:3])
             raise UserError(
                 f"{table.source.path} has no column to predict {target!r} from{': ' + why if why else ''} "
@@ -179,7 +179,7 @@ class Encoder:
             encoder = Encoder(_text(node["target"]), columns, dropped, None if decided is None else bool(decided))
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"The description of the columns is none ({type(error).__name__}: {error}).") from error
-        if not columns or len({column.name for column in columns}) < len(columns):
+        if (encoder.target and not columns) or len({column.name for column in columns}) < len(columns):
             raise ValueError("The description of the columns has none, or one of them twice.")
         return encoder
 

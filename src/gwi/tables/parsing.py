@@ -53,6 +53,9 @@ def checked(table: Table, name: str) -> Any:
         return raw.cast(pa.float64())
     if pa.types.is_boolean(kind):
         return raw.cast(pa.string())
+    if pa.types.is_duration(kind):
+        seconds = pc.divide(raw.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
+        return pc.if_else(raw.is_valid(), seconds, pa.scalar(None, pa.float64()))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return raw.cast(pa.timestamp("us", tz=getattr(kind, "tz", None)), safe=False)
     if pa.types.is_decimal(kind):
@@ -61,7 +64,7 @@ def checked(table: Table, name: str) -> Any:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         numbers = raw.cast(pa.float64(), safe=False)
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         text = pc.utf8_trim_whitespace(raw.cast(pa.string()))
         empty = pc.is_in(text, value_set=pa.array(["", *MISSING]))
         return pc.if_else(empty, pa.scalar(None, pa.string()), text)
@@ -116,6 +119,7 @@ def texts(table: Table, name: str) -> Any:
     import pyarrow as pa
 
     column = table.column(name)
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     # Long whole numbers would lose their last digits as float64.
     raw = column if pa.types.is_integer(column.type) else checked(table, name)
     if pa.types.is_floating(raw.type):
@@ -183,24 +187,27 @@ def kind_of(table: Table, name: str) -> tuple[Kind, tuple[str, ...], tuple[float
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    raw = checked(table, name)
+    # What its owner calls categories is none of numbers or dates, however it is written.
+    are_categories = pa.types.is_dictionary(table.column(name).type)
+    raw = texts(table, name) if are_categories else checked(table, name)
     present = raw.drop_null()
     if not len(present):
         return "has no values"
+    if are_categories:
+        return _text_kind(present, len(raw))
     if pa.types.is_floating(raw.type) or (pa.types.is_string(raw.type) and cast_numbers(table, present) is not None):
         return "number", (), ()
     if pa.types.is_timestamp(raw.type) or any(matches(present, pattern).all() for pattern in (ISO_DATE, ISO_MONTH)):
         return "date", (), ()
-    counted = pc.value_counts(present)
-    order = sorted(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
-    if len(order) > MOST_CATEGORIES or 3 * len(order) > len(present):
+    num_values = pc.count_distinct(present).as_py()
+    if num_values > MOST_CATEGORIES or 3 * num_values > len(present):
         for pattern, usual in ((number_pattern(table), "number"), (ISO_DATE, "date like 2024-12-31")):
             others = np.asarray(raw.is_valid()) & ~matches(raw, pattern)
             if 0 < others.sum() <= len(present) / 2:
                 row = int(np.argmax(others))
                 raise UserError(
                     f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is no {usual}, as most others in the column are; "
-                    "mend it, or leave the column out (--drop)."
+                    f"mend it, or {table.source.leave_out}."
                 )
     for pattern, remedy in (
         (OTHER_DATE, "is a date whose order of day and month is not clear; write it as 2024-12-31"),
@@ -209,10 +216,19 @@ def kind_of(table: Table, name: str) -> tuple[Kind, tuple[str, ...], tuple[float
         strange = matches(raw, pattern)
         if strange.sum() >= len(present) / 2:
             row = int(np.argmax(strange))
-            raise UserError(f"{table.place(row, name)}: {raw[row].as_py()!r} {remedy}, or leave the column out (--drop).")
+            raise UserError(f"{table.place(row, name)}: {raw[row].as_py()!r} {remedy}, or {table.source.leave_out}.")
+    return _text_kind(present, len(raw))
+
+
+def _text_kind(present: Any, num_rows: int) -> tuple[Kind, tuple[str, ...], tuple[float, ...]] | str:
+    """What text is, by how many values it has."""
+    import pyarrow.compute as pc
+
+    counted = pc.value_counts(present)
+    order = sorted(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
     if len(order) > len(present) / 2 and len(order) > 2:
         return "is text that differs in most rows, like a name or a number plate"
     values = tuple(value for value, _ in order)
     if len(order) <= MOST_CATEGORIES:
         return "categories", values, ()
-    return "frequency", values, tuple(count / len(raw) for _, count in order)
+    return "frequency", values, tuple(count / num_rows for _, count in order)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,39 @@ SAMPLE = 1 << 16
 _COMMA_NUMBER, _POINT_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?"), re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OTHER_KIND = re.compile(r'\s*(?:(\{\s*["}]|\[\s*[\[{])|<(?:!doctype|html|\?xml))', re.IGNORECASE)
+
+
+@runtime_checkable
+class Origin(Protocol):
+    """Where a table is from: a file, or a data frame."""
+
+    @property
+    def path(self) -> Any:
+        """What a sentence calls it."""
+        ...
+
+    @property
+    def decimal(self) -> str:
+        """The mark before the decimals of numbers that are text."""
+        ...
+
+    @property
+    def leave_out(self) -> str:
+        """What its user does to leave a column out."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """What `lines` counts."""
+        ...
+
+    def place(self, row: int, column: str) -> str:
+        """Where a cell is, rows from 0, for a sentence."""
+        ...
+
+    def lines(self, rows: Sequence[int]) -> list[int]:
+        """Where each row is for a reader."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,6 +87,12 @@ class Source:
     is_compressed: bool = False
     delimiter: str = ","
     decimal: str = "."
+    leave_out: ClassVar[str] = "leave the column out (--drop)"
+
+    @property
+    def unit(self) -> str:
+        """What `lines` counts."""
+        return "row" if self.is_parquet else "line"
 
     def text(self) -> Utf8:
         """The file's characters from its beginning."""
@@ -61,8 +100,8 @@ class Source:
 
     def place(self, row: int, column: str) -> str:
         """Where a cell is, rows from 0, for a sentence: the line of a text file, the row of a Parquet file."""
-        line, kind = self.lines([row])[0], "row" if self.is_parquet else "line"
-        return f"{self.path}, {kind} {line}, column {column!r}" if line else f"{self.path}, column {column!r}"
+        line = self.lines([row])[0]
+        return f"{self.path}, {self.unit} {line}, column {column!r}" if line else f"{self.path}, column {column!r}"
 
     def lines(self, rows: Sequence[int]) -> list[int]:
         """The line of each row of a text file, or its number from 1 in a Parquet file; 0 for one that is not there."""
@@ -75,7 +114,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a file.
+    """Rows of a file, or of a data frame.
 
     Attributes:
         source: where they are from.
@@ -83,7 +122,7 @@ class Table:
         number: of each row in the file, from 0.
     """
 
-    source: Source
+    source: Origin
     data: Any
     number: NDArray[np.int64]
 

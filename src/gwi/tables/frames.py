@@ -1,0 +1,125 @@
+"""Data frames of pandas, polars, Arrow and their like as tables, with columns as they came."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gwi.exceptions import UserError
+from gwi.tables.names import some
+from gwi.tables.source import Table
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """A table that is in memory.
+
+    Attributes:
+        path: what a sentence calls it.
+        header: names of the columns.
+        decimal: the mark before the decimals of numbers that are text.
+        leave_out: what its user does to leave a column out.
+        unit: what rows are counted by.
+    """
+
+    path: str
+    header: tuple[str, ...]
+    decimal: str = "."
+    leave_out: str = "leave the column out"
+    unit: str = "row"
+
+    def place(self, row: int, column: str) -> str:
+        """Where a cell is, rows from 0."""
+        return f"{self.path}, row {row}, column {column!r}"
+
+    def lines(self, rows: Sequence[int]) -> list[int]:
+        """The places of rows are what they are."""
+        return list(rows)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X has named columns that may be of different kinds."""
+    from narwhals.dependencies import is_into_dataframe, is_polars_lazyframe
+
+    return bool(is_into_dataframe(X) or is_polars_lazyframe(X) or _is_batch(X))
+
+
+def _is_batch(X: Any) -> bool:
+    return type(X).__module__.partition(".")[0] == "pyarrow" and type(X).__name__ == "RecordBatch"
+
+
+def frame_table(X: Any, what: str = "X") -> Table:
+    """A data frame as a table.
+
+    Args:
+        X: a frame of pandas, polars, Arrow, or another that narwhals knows.
+        what: what sentences call it.
+
+    Raises:
+        UserError: naming a column that has no name of its own, or holds values of several kinds.
+    """
+    import narwhals as nw
+    import pyarrow as pa
+
+    X = pa.Table.from_batches([X]) if _is_batch(X) else X
+    if isinstance(X, pa.Table):
+        _check_names(X.column_names, what)
+        data = X
+    else:
+        X = X.collect() if hasattr(X, "collect") else X
+        _check_names([*X.columns], what)
+        data = _arrow_columns(nw.from_native(X), what)
+    return Table(FrameSource(what, tuple(data.column_names)), data, np.arange(data.num_rows))
+
+
+def array_table(X: NDArray[Any], names: Sequence[str] | None = None, what: str = "X") -> Table:
+    """Rows of an array as a table; columns are called x0, x1, … unless they have names."""
+    import pyarrow as pa
+
+    names = [f"x{i}" for i in range(X.shape[1])] if names is None else list(names)
+    columns = {}
+    for name, values in zip(names, X.T, strict=True):
+        columns[name] = _arrow(pa, name, values.tolist() if X.dtype == object else np.ascontiguousarray(values), what)
+    # A table without columns would not know how many rows it has.
+    data = pa.table(columns) if columns else pa.table({"": pa.nulls(len(X))}).select([])
+    return Table(FrameSource(what, tuple(names)), data, np.arange(len(X)))
+
+
+def _check_names(names: Sequence[Any], what: str) -> None:
+    twice = [str(name) for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise UserError(f"{what} has more than one column called {some(twice)}; names must differ.")
+    strange = [str(name) for name in names if not isinstance(name, str)]
+    if strange:
+        raise UserError(f"{what} has columns whose names are no text: {some(strange)}; rename them, or pass an array.")
+
+
+def _arrow_columns(frame: Any, what: str) -> Any:
+    """Column by column, so that the one that cannot be converted is named."""
+    import pyarrow as pa
+
+    columns = {}
+    for name in frame.columns:
+        native = frame[name].to_native()
+        values = native.to_numpy() if str(getattr(native, "dtype", "")) == "object" else None
+        if values is None:
+            columns[name] = frame[name].to_arrow()
+        else:
+            # Of any objects; missing ones are None, NaN or NA.
+            missing = np.array(native.isna()) if hasattr(native, "isna") else np.zeros(len(values), dtype=np.bool_)
+            columns[name] = _arrow(pa, name, [None if gone else value for value, gone in zip(values, missing, strict=True)], what)
+    return pa.table(columns) if columns else pa.table({"": pa.nulls(len(frame))}).select([])
+
+
+def _arrow(pa: Any, name: str, values: Any, what: str) -> Any:
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        kinds = Counter(type(value).__name__ for value in values if value is not None)
+        shown = " and ".join(f"{count} of {kind}" for kind, count in kinds.most_common(4))
+        raise UserError(f"{what}, column {name!r} holds values of several kinds ({shown}); make all of them one.") from None
