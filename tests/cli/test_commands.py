@@ -95,12 +95,11 @@ def test_a_round_trip_through_other_processes_is_the_python_interface_to_the_las
     assert 15 <= max(digits) <= 17
 
     stored = gwi.load(folder / "class.gwi")
-    X = Encoder.fit(train, "class", ["y"]).transform(new)
     found = read_rows(folder / "classes.csv")
-    expected = np.column_stack([stored.predict_proba(X), stored.ood_score(X)])
+    expected = np.column_stack([stored.predict_proba(new.data), stored.ood_score(new.data)])
     names = [f"probability_{label}" for label in stored.classes_]
     assert [[float(row[c]) for c in [*names, "ood_score"]] for row in found] == expected.tolist()
-    assert [row["prediction"] for row in found] == stored.predict(X).tolist()
+    assert [row["prediction"] for row in found] == stored.predict(new.data).tolist()
 
 
 def read_rows(path):

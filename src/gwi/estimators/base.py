@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor, nn
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from torch import nn
 from torch.utils.data import DataLoader
 
 from gwi import parts
 from gwi._files import write_atomically
 from gwi._progress import Report, progress, silent
-from gwi._validation import as_array, floating_dtype, is_source
+from gwi._validation import floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Watch
 from gwi.estimators import inputs
@@ -43,10 +43,11 @@ from gwi.models.seen import SeenRows
 from gwi.models.summary import Summary
 from gwi.storage.container import to_bytes
 from gwi.storage.models import encode_estimator
-from gwi.streaming.batches import checked_shapes
 from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
 from gwi.tables.rows import RowSource
+from gwi.tables.transformer import TableEncoder
+from gwi.tables.unlike import Unlike
 
 # From this share of copies among the rows on a warning says so.
 MANY_COPIES = 0.2
@@ -68,6 +69,7 @@ class GWIEstimator(BaseEstimator):
     _seen: SeenRows | None
     model_: Any
     summary_: Summary
+    encoder_: TableEncoder
 
     def __init__(
         self,
@@ -305,25 +307,23 @@ class GWIEstimator(BaseEstimator):
             return partial(frozen_fit, part, training, judged, shape, self._task(), options)
         return partial(joint_network_fit, mean, training, judged, shape, self._task(), options)
 
-    def _shaped_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
-        """Rows of any shape, finite: a table as float64, others as float32 unless they are float64."""
-        if not (hasattr(X, "shape") and len(X.shape) > 2):
-            rows = as_array(X) if isinstance(X, Tensor) else X
-            return validate_data(self, rows, dtype=np.float64, reset=reset)
-        return checked_shapes(as_array(X))
-
     def _row_parts(self, X: Any, warns: bool = False) -> Iterator[NDArray[Any]]:
         """Rows to predict, checked: in one part, or those of a loader; a warning counts those far outside of training rows."""
         check_is_fitted(self, "model_")
-        watch = Watch(self.model_.embedding if warns else None)
+        encoder, unlike = getattr(self, "encoder_", None), Unlike()
+        watch = Watch(self.model_.embedding if warns and encoder is None else None)
         loaded = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if isinstance(X, DataLoader) else (X,)
         for part in loaded:
-            rows = self._shaped_rows(part, reset=False)
+            rows = inputs.shaped_rows(self, part, unlike)
             if rows.shape[1:] != self.model_.embedding.shape:
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")
             watch.see(rows)
+            if warns and encoder is not None:
+                encoder.encoder_.note_outside(self.model_.embedding.outside(rows), unlike)
             yield rows
         watch.warn(list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None)
+        if warns and (said := unlike.sentences("the model is less sure there")):
+            warnings.warn(" ".join(said), GWIWarning, stacklevel=5)
 
     def _rows(self, X: Any, warns: bool = False) -> NDArray[Any]:
         """Rows to predict, checked, in one part."""

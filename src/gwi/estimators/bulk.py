@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.evaluation.classification import ClassScores
 from gwi.evaluation.regression import Scores
+from gwi.exceptions import UserError
 from gwi.streaming.loaders import as_source, in_order
+from gwi.tables.names import require_columns
 from gwi.tables.parquet import ParquetReader, parquet_source
 from gwi.tables.writer import Writer
 
@@ -28,18 +31,28 @@ def predict_source(
         coverage: of the interval from lower to upper.
     """
     reader = ParquetReader(data)
+    if not sum(reader.group_sizes):
+        raise ValueError("There are no rows to predict.")
+    if hasattr(model, "encoder_"):
+        names = model.encoder_.encoder_.inputs
+        require_columns(names, reader.schema.names, "The data")
+        return _written(output, (model.predict_columns(rows, coverage) for rows, _ in reader.tables(names)))
     known = getattr(model, "feature_names_in_", None)
     names = reader.schema.names if known is None else known.tolist()
     missing = [name for name in names if name not in reader.schema.names]
     if missing or len(names) != model.n_features_in_:
         lacking = f"lacks the columns {', '.join(map(repr, missing[:8]))}" if missing else f"has {len(names)} columns"
         raise ValueError(f"The data {lacking}; the model was fitted to {model.n_features_in_} columns.")
-    if not sum(reader.group_sizes):
-        raise ValueError("There are no rows to predict.")
     source = parquet_source(reader, (), features=names)
+    chunks = in_order(source, range(len(source.group_sizes)))
+    return _written(output, (model.predict_columns(chunk.x, coverage) for chunk in chunks))
+
+
+def _written(output: str | os.PathLike[str], parts: Iterable[dict[str, Any]]) -> Path:
+    """Predictions in a Parquet file, all of them or none."""
     with atomic_file(output) as file, Writer(file, [".parquet"]) as writer:
-        for chunk in in_order(source, range(len(source.group_sizes))):
-            writer.write(model.predict_columns(chunk.x, coverage))
+        for part in parts:
+            writer.write(part)
     return Path(output)
 
 
@@ -51,6 +64,11 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
         data: rows with their targets; columns are found by name where the fit knew names.
         target: the column of the targets; None with a loader.
     """
+    if hasattr(model, "encoder_"):
+        raise UserError(
+            "score_source reads numbers, and the model was fitted to a data frame of more than numbers; use `gwi evaluate`, or "
+            "score frames."
+        )
     # By name where the fit knew names: a file may have the columns in another order.
     known = getattr(model, "feature_names_in_", None)
     features = None if known is None else known.tolist()

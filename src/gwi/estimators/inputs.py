@@ -11,15 +11,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_X_y, validate_data
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array, checked_weights, require_order
-from gwi.exceptions import GWIWarning
+from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
 from gwi.parts import ContextChoice, covariance_part, require_choice
-from gwi.streaming.batches import Batches, pair_of
+from gwi.streaming.batches import Batches, checked_shapes, pair_of
+from gwi.tables.frames import in_order, is_frame, is_plain
+from gwi.tables.transformer import Encoded, TableEncoder
+from gwi.tables.unlike import Unlike
 
 # Tables with fewer rows than this are put in a fixed order, so that the order in which they came does not matter.
 ORDERED_BELOW = 250
@@ -136,15 +139,54 @@ def _row_numbers(rows: Any, num_rows: int, fold: int) -> NDArray[np.int64]:
     return plain.astype(np.int64)
 
 
+def checked_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArray[Any]:
+    """Rows of a table like that of the fit as numbers: columns of a frame by their names, in any order.
+
+    Raises:
+        ValueError: when columns are missing or too many, or a cell is not what its column holds.
+    """
+    if isinstance(X, Encoded):
+        return X.numbers
+    encoder, names = getattr(estimator, "encoder_", None), getattr(estimator, "feature_names_in_", None)
+    if encoder is not None:
+        return encoder.encoder_.transform(encoder._table(X, reset=False), unlike)
+    if names is not None and is_frame(X):
+        X = in_order(X, list(names))
+    with warnings.catch_warnings():
+        # An array has no names to compare, which is no matter.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        return validate_data(estimator, as_array(X), dtype=np.float64, reset=False)
+
+
+def shaped_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArray[Any]:
+    """Rows of any shape like those of the fit, finite: a table as float64, others as float32 unless they are float64."""
+    return checked_shapes(as_array(X)) if len(getattr(X, "shape", ())) > 2 else checked_rows(estimator, X, unlike)
+
+
+def _first_rows(estimator: Any, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows and targets to learn from; a frame of more than numbers gets an encoder, which later frames pass through."""
+    estimator.__dict__.pop("encoder_", None)
+    checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2, **estimator._targets.checks}
+    if not is_frame(X) or is_plain(X):
+        return validate_data(estimator, as_array(X), as_array(y), **checks)
+    encoder = TableEncoder().fit(X)
+    if not encoder.encoder_.columns:
+        why = "; ".join(f"{name!r} {reason}" for name, reason in encoder.dropped_[:3])
+        raise UserError(f"X has no column to learn from: {why}.")
+    found = check_X_y(encoder.transform(X), as_array(y), estimator=estimator, **checks)
+    estimator.encoder_ = encoder
+    estimator.n_features_in_, estimator.feature_names_in_ = encoder.n_features_in_, encoder.feature_names_in_
+    return found
+
+
 def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
     """Rows of a table and their encoded targets, those of weight zero left out.
 
     Raises:
         ValueError: when a cell is no number, or targets, weights or groups are not one for each row.
     """
-    given, checks = (as_array(brought.X), as_array(brought.y)), estimator._targets.checks
     try:
-        X, y = validate_data(estimator, *given, dtype=np.float64, ensure_min_samples=2, **checks)
+        X, y = _first_rows(estimator, brought.X, brought.y)
     except TypeError as error:
         if "NA is ambiguous" not in str(error):
             raise
@@ -173,10 +215,7 @@ def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDAr
         raise ValueError(f"validation is a pair, (X, y), of rows that the means have not seen; got {kind}.")
     X, y = (as_array(part) for part in pair_of(validation))
     try:
-        with warnings.catch_warnings():
-            # An array has no names to compare, which is no matter.
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            rows = validate_data(estimator, X, dtype=np.float64, reset=False)
+        rows = checked_rows(estimator, X)
         targets = estimator._targets.encode(y)
     except ValueError as error:
         raise ValueError(f"validation: {error}") from None
@@ -199,9 +238,7 @@ def context_rows(estimator: Any, context: Any) -> Any:
         require_choice("context", context, ContextChoice)
         return context
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            return validate_data(estimator, as_array(context), dtype=np.float64, reset=False)
+        return checked_rows(estimator, context)
     except ValueError as error:
         raise ValueError(f"context: {error}") from None
 
@@ -252,7 +289,8 @@ def training_batches(estimator: Any, X: Any, y: Any) -> tuple[Batches, tuple[int
         shape = estimator._targets.look_through(X)
         estimator.n_features_in_ = int(np.prod(shape))
         return Batches(X, None, estimator._targets.encode), shape
-    rows = estimator._shaped_rows(X, reset=True)
+    has_shape = len(getattr(X, "shape", ())) > 2
+    rows = checked_shapes(as_array(X)) if has_shape else validate_data(estimator, as_array(X), dtype=np.float64)
     if y is None:
         raise ValueError("A fit requires y to be passed, but the target y is None: pass a target for each row, or a loader.")
     targets = estimator._targets.learn(as_array(y))
@@ -267,7 +305,7 @@ def validation_batches(estimator: Any, X: Any, y: Any, shape: tuple[int, ...]) -
     """Rows of that shape and their targets to judge on."""
     if isinstance(X, DataLoader):
         return Batches(X, None, estimator._targets.encode)
-    rows = estimator._shaped_rows(X, reset=False)
+    rows = shaped_rows(estimator, X)
     if rows.shape[1:] != shape:
         raise ValueError(f"validation rows must have the shape {shape} of the training rows; got {rows.shape[1:]}.")
     targets = estimator._targets.encode(y)

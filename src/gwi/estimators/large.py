@@ -129,7 +129,7 @@ def fit_large(
     rows = table_source(source, encoder, chosen, split_seed, share)
     with fit_of(source.path):
         estimator.fit(rows, checkpoints=checkpoints)
-    model = TableModel(estimator.set_params(verbose=0), encoder, {})
+    model = TableModel.of(estimator, encoder, [name for name in source.header if name != target])
     if not ProcessGroup.current().is_first:
         return model
     on_fitted(model)

@@ -19,6 +19,7 @@ from gwi.storage.container import from_bytes
 from gwi.storage.description import decode_summary
 from gwi.storage.header import open_file, printable
 from gwi.storage.models import decode_model, decode_seen
+from gwi.tables.transformer import TableEncoder
 
 
 def load(
@@ -82,8 +83,19 @@ def from_content(
     if "mean" not in parameters:
         estimator.set_params(mean="(an object that the file does not hold)")
     estimator.n_features_in_ = num_features
-    names = document.get("feature_names")
-    if names is not None:
+    names, table = document.get("feature_names"), document.get("table")
+    if table is not None:
+        try:
+            encoder = TableEncoder.from_json(table["columns"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
+        if len(encoder.encoder_.features) != num_features:
+            raise ModelFileError(
+                f"{name}: the model has {num_features} inputs, its columns give {len(encoder.encoder_.features)}; save it again."
+            )
+        estimator.encoder_ = encoder
+        estimator.n_features_in_, estimator.feature_names_in_ = encoder.n_features_in_, encoder.feature_names_in_
+    elif names is not None:
         if not isinstance(names, list) or len(names) != num_features or not all(isinstance(n, str) for n in names):
             raise ModelFileError(f"{name} names other columns than the model has; save the model again.")
         estimator.feature_names_in_ = np.array(names, dtype=object)

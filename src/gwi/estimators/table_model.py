@@ -32,6 +32,7 @@ from gwi.tables.rows import FEW_NUMBERS
 from gwi.tables.source import Source, Table
 from gwi.tables.structure import groups_of
 from gwi.tables.text import BLOCK
+from gwi.tables.transformer import Encoded, TableEncoder
 from gwi.tables.unlike import Unlike
 
 FEWEST_ROWS = 5
@@ -105,22 +106,27 @@ class TableModel:
         estimator, X = estimator_for(task, choices), encoder.transform(table)
         with fit_of(path):
             estimator.fit(X, y, groups=groups)
-        return TableModel(estimator.set_params(verbose=0), encoder, {})
+        return TableModel.of(estimator, encoder, [name for name in table.names if name != target])
+
+    @staticmethod
+    def of(estimator: GWIRegressor | GWIClassifier, encoder: Encoder, names: Sequence[str]) -> TableModel:
+        """An estimator that was fitted to the numbers of an encoder, for columns of these names."""
+        estimator.set_params(verbose=0)
+        estimator.encoder_ = TableEncoder.of(encoder, names)
+        estimator.n_features_in_, estimator.feature_names_in_ = len(names), estimator.encoder_.feature_names_in_
+        return TableModel(estimator, encoder, {})
 
     def rows(self, table: Table, unlike: Unlike | None = None) -> NDArray[Any]:
         """The numbers of each row; `unlike` counts those unlike the rows of the fit."""
         X = self.encoder.transform(table, unlike)
         if unlike is not None:
             embedding: Any = self.estimator.model_.embedding
-            outside = embedding.outside(X)
-            for column, place in self.encoder.places():
-                if column.kind in ("number", "date"):
-                    unlike.outside[column.name] += int(outside[:, place].any(1).sum())
+            self.encoder.note_outside(embedding.outside(X), unlike)
         return X
 
     def predict(self, table: Table, coverage: float = 0.95, unlike: Unlike | None = None) -> dict[str, Any]:
         """Columns of predictions for each row, by name."""
-        return self.estimator.predict_columns(self.rows(table, unlike), coverage)
+        return self.estimator.predict_columns(Encoded(self.rows(table, unlike)), coverage)
 
     def known(self, table: Table) -> tuple[Table, NDArray[Any]]:
         """The rows that have a target, and it: numbers, or labels as text."""
@@ -139,7 +145,7 @@ class TableModel:
             raise UserError(f"{place}: the model has no class {str(y[unknown[0]])!r}; it has {classes}.")
         X = self.rows(known, unlike) if len(y) else np.empty((0, len(self.encoder.features)))
         if unlike is not None and len(y):
-            unlike.judged(len(y), self.estimator.share_seen(X, y))
+            unlike.judged(len(y), self.estimator.share_seen(Encoded(X), y))
         return self.estimator.judge(X, y)
 
     def evaluate(self, tables: Iterable[Table], unlike: Unlike | None = None) -> dict[str, float]:
@@ -161,7 +167,7 @@ class TableModel:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one file; `TableModel.load` reads it, and `gwi.load` reads the estimator out of it."""
         document, tensors = encode_estimator(self.estimator)
-        document["table"] = {"columns": self.encoder.to_json(), "scores": self.scores}
+        document["table"]["scores"] = self.scores
         return write_atomically(path, to_bytes(document, tensors))
 
     @staticmethod
@@ -176,8 +182,6 @@ class TableModel:
                 data = file.read()
             encoder, scores = table_part(from_bytes(data, str(path))[0], str(path))
             estimator = from_content(data, str(path))
-        if estimator.n_features_in_ != len(encoder.features):
-            raise UserError(f"{path}: the model has {estimator.n_features_in_} inputs, its columns give {len(encoder.features)}.")
         return TableModel(estimator, encoder, scores)
 
 

@@ -72,23 +72,32 @@ def target_name(model: RegressionModel, target: int) -> str:
     return "y" if len(model.noises) == 1 else f"target {target}"
 
 
+def feature_names(model: Any) -> list[str] | None:
+    """Of the numbers of a row: those of a data frame's columns, or what its encoder makes of them; None of an array."""
+    if hasattr(model, "encoder_"):
+        return [str(name) for name in model.encoder_.get_feature_names_out()]
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
 def column_number(model: Any, feature: int | str) -> int:
     """Of a feature by its number or name."""
-    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    names = feature_names(model) or []
     if isinstance(feature, str):
         if feature not in names:
             known = f"the columns are {', '.join(names)}" if names else "the model was fitted to columns without names"
             raise ValueError(f"There is no feature {feature!r}; {known}.")
         return names.index(feature)
-    if not 0 <= feature < model.n_features_in_:
-        raise ValueError(f"feature is 0 to {model.n_features_in_ - 1}; got {feature}.")
+    num_features = len(names) or model.n_features_in_
+    if not 0 <= feature < num_features:
+        raise ValueError(f"feature is 0 to {num_features - 1}; got {feature}.")
     return feature
 
 
 def feature_name(model: Any, column: int) -> str:
     """For labels: the column's own where the model was fitted to a data frame."""
-    names = getattr(model, "feature_names_in_", None)
-    return str(names[column]) if names is not None else "x" if model.n_features_in_ == 1 else f"feature {column}"
+    names = feature_names(model)
+    return names[column] if names is not None else "x" if model.n_features_in_ == 1 else f"feature {column}"
 
 
 def sample(num_rows: int, count: int = MAX_DOTS) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from gwi.report import classification, regression
 from gwi.report.examined import Examined
 from gwi.streaming.batches import Sample
 from gwi.tables.source import Source, Table, read_parts
+from gwi.tables.transformer import Encoded
 from gwi.tables.unlike import Unlike
 
 # Rows, and cells, that a report looks at; of more a sample.
@@ -47,7 +48,7 @@ def examine(
     judged = tool.judge(table, unlike)
     scores = tool.score([judged])
     X = tool.encoder.transform(table)
-    ood = np.asarray(tool.estimator.ood_score(X))
+    ood = np.asarray(tool.estimator.ood_score(Encoded(X)))
     report("diagnosis", 0.5)
     checked = TASKS[tool.task].check(tool, X, judged)
     return Examined(tool, table, judged, ood, scores, num_rows, len(everything) - len(table), checked)

@@ -21,6 +21,7 @@ from gwi.plots.numbers import shown
 from gwi.plots.style import chance
 from gwi.report.examined import Checked, Examined
 from gwi.report.rendering import Cell, picture
+from gwi.tables.transformer import Encoded
 
 NUM_DIAGNOSED = 5_000
 # A gap from which on `diagnose` makes a word of it, where rows are enough to tell.
@@ -32,7 +33,7 @@ def check(tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
     """Look for the ways in which uncertainty is silently wrong."""
     assert judged.std is not None
     order = np.sort(np.random.default_rng(0).permutation(len(X))[:NUM_DIAGNOSED])
-    diagnosis = diagnose(tool.estimator, X[order], judged.y[order])
+    diagnosis = diagnose(tool.estimator, Encoded(X[order]), judged.y[order])
     num_checks = sum(value == value for _, value in diagnosis.measures)
     return Checked(diagnosis.findings, num_checks, judged.std, np.abs(judged.y - judged.first) / judged.std)
 

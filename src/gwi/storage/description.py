@@ -67,7 +67,10 @@ def table_part(document: Mapping[str, Any], name: str) -> tuple[Encoder, dict[st
     """
     part = document.get("table")
     if part is None:
-        raise UserError(f"{name} was saved from Python and does not say how a table becomes its rows; use `gwi fit`.")
+        raise UserError(
+            f"{name} was saved from Python after a fit to an array, and does not say how a table becomes its rows; fit it to a "
+            "data frame, or use `gwi fit`."
+        )
     return Encoder.from_json(part["columns"]), {key: number(value, "a score") for key, value in part["scores"].items()}
 
 

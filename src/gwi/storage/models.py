@@ -321,7 +321,8 @@ def encode_estimator(estimator: Any, hashes: bool = True) -> tuple[Node, dict[st
     seen: SeenRows | None = estimator._seen if hashes else None
     if seen is not None:
         tensors["seen"] = torch.from_numpy(seen.hashes.view(np.int64))
-    names = getattr(estimator, "feature_names_in_", None)
+    encoder = getattr(estimator, "encoder_", None)
+    names = getattr(estimator, "feature_names_in_", None) if encoder is None else None
     parameters = {key: encode_parameter(value) for key, value in estimator.get_params(deep=False).items()}
     document = {
         "estimator": estimator._tag,
@@ -332,6 +333,8 @@ def encode_estimator(estimator: Any, hashes: bool = True) -> tuple[Node, dict[st
         "model": model,
         "seen": None if seen is None else {"salt": seen.salt.hex(), "are_all": seen.are_all},
     }
+    if encoder is not None:
+        document["table"] = {"columns": encoder.to_json(), "scores": {}}
     return document, tensors
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
-from gwi.tables.names import closest, no_column, some
+from gwi.tables.names import no_column, require_columns
 from gwi.tables.parsing import Kind, date_parts, kind_of, numbers, texts
 from gwi.tables.source import Table
 from gwi.tables.unlike import NUM_EXAMPLES, Unlike
@@ -136,16 +136,7 @@ class Encoder:
         Raises:
             UserError: when columns are missing, or naming a cell that is not what its column held in training.
         """
-        present = set(table.names)
-        missing = [name for name in self.inputs if name not in present]
-        if missing:
-            unused = [name for name in table.names if name not in self.inputs]
-            meant = {name: closest(name, unused) for name in missing[:8]}
-            hint = "; ".join(f"is {other!r} meant as {name!r}?" for name, other in meant.items() if other)
-            raise UserError(
-                f"{table.source.path} lacks {len(missing)} of the {len(self.columns)} columns of the model: {some(missing)}"
-                f"{f' ({hint})' if hint else ''}."
-            )
+        require_columns(self.inputs, table.names, table.source.path)
         unlike = Unlike() if unlike is None else unlike
         result = np.zeros((len(table), len(self.features)))
         far = (FAR_AWAY if result.shape[1] <= WIDE else FAR_AWAY_IF_WIDE) * math.sqrt(result.shape[1])
@@ -160,6 +151,12 @@ class Encoder:
             if new.any() and len(unlike.examples[column.name]) <= NUM_EXAMPLES:
                 unlike.examples[column.name] |= dict.fromkeys(texts(table[new], column.name).to_pylist())
         return result
+
+    def note_outside(self, outside: Bool[NDArray[Any], "N F"], unlike: Unlike) -> None:
+        """Count the rows whose numbers or dates are outside of what training rows had."""
+        for column, place in self.places():
+            if column.kind in ("number", "date"):
+                unlike.outside[column.name] += int(outside[:, place].any(1).sum())
 
     def to_json(self) -> dict[str, Any]:
         """As plain dictionaries, tuples, numbers and text."""

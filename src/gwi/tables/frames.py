@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.exceptions import UserError
-from gwi.tables.names import some
+from gwi.tables.names import require_columns, some
 from gwi.tables.source import Table
 
 
@@ -53,6 +53,36 @@ def _is_batch(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "pyarrow" and type(X).__name__ == "RecordBatch"
 
 
+def is_plain(X: Any) -> bool:
+    """Whether a frame is numbers and truth values alone, none of them missing, so that an array says the same."""
+    import narwhals as nw
+
+    if hasattr(X, "dtypes") and hasattr(X, "isna"):
+        # pandas, whatever its columns are called.
+        return all(getattr(kind, "kind", "O") in "iufb" for kind in X.dtypes) and not bool(X.isna().any(axis=None))
+    frame = nw.from_native(X)
+    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    for name in frame.columns:
+        column = frame[name]
+        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean) or column.null_count():
+            return False
+        if column.dtype.is_float() and bool(column.is_nan().any()):
+            return False
+    return True
+
+
+def in_order(X: Any, names: Sequence[str]) -> Any:
+    """The columns of a frame with these names, in this order, as an array.
+
+    Raises:
+        UserError: naming columns that are missing.
+    """
+    present = [*X.column_names] if hasattr(X, "column_names") else [*X.columns]
+    require_columns(names, present, "X")
+    table = frame_table(X).data.select(list(names))
+    return np.column_stack([np.asarray(column.to_numpy(), dtype=np.float64) for column in table.columns])
+
+
 def frame_table(X: Any, what: str = "X") -> Table:
     """A data frame as a table.
 
@@ -77,11 +107,10 @@ def frame_table(X: Any, what: str = "X") -> Table:
     return Table(FrameSource(what, tuple(data.column_names)), data, np.arange(data.num_rows))
 
 
-def array_table(X: NDArray[Any], names: Sequence[str] | None = None, what: str = "X") -> Table:
-    """Rows of an array as a table; columns are called x0, x1, … unless they have names."""
+def array_table(X: NDArray[Any], names: Sequence[str], what: str = "X") -> Table:
+    """Rows of an array as a table whose columns have these names."""
     import pyarrow as pa
 
-    names = [f"x{i}" for i in range(X.shape[1])] if names is None else list(names)
     columns = {}
     for name, values in zip(names, X.T, strict=True):
         columns[name] = _arrow(pa, name, values.tolist() if X.dtype == object else np.ascontiguousarray(values), what)

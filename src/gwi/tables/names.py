@@ -27,3 +27,20 @@ def some(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     shown = ", ".join(map(repr, names[:8]))
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
+
+
+def require_columns(wanted: Sequence[str], present: Sequence[str], what: object) -> None:
+    """Refuse a table that lacks columns, with the names they may have there.
+
+    Raises:
+        UserError: naming them.
+    """
+    missing = [name for name in wanted if name not in set(present)]
+    if not missing:
+        return
+    unused = [name for name in present if name not in wanted]
+    meant = {name: closest(name, unused) for name in missing[:8]}
+    hint = "; ".join(f"is {other!r} meant as {name!r}?" for name, other in meant.items() if other)
+    raise UserError(
+        f"{what} lacks {len(missing)} of the {len(wanted)} columns of the model: {some(missing)}{f' ({hint})' if hint else ''}."
+    )

@@ -66,6 +66,8 @@ def checked(table: Table, name: str) -> Any:
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         text = pc.utf8_trim_whitespace(raw.cast(pa.string()))
+        # As truth values are written by pandas and by R; Arrow and polars write them small.
+        text = pc.if_else(pc.is_in(text, value_set=pa.array(["True", "TRUE", "False", "FALSE"])), pc.utf8_lower(text), text)
         empty = pc.is_in(text, value_set=pa.array(["", *MISSING]))
         return pc.if_else(empty, pa.scalar(None, pa.string()), text)
     raise UserError(f"{table.source.path}, column {name!r} holds {kind}; numbers, text, dates and booleans can be used.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,13 @@ from gwi.tables.encoder import Encoder
 from gwi.tables.frames import array_table, frame_table, is_frame
 from gwi.tables.source import Table
 from gwi.tables.unlike import Unlike
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows of which an encoder has made numbers already."""
+
+    numbers: Float[Array, "N F"]
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -53,6 +62,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     encoder_: Encoder
     dropped_: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(encoder: Encoder, names: Sequence[str]) -> TableEncoder:
+        """The transformer of what was learned from a table with columns of these names, in this order."""
+        found = TableEncoder()
+        found.encoder_, found.dropped_ = encoder, encoder.dropped
+        found.n_features_in_, found.feature_names_in_ = len(names), np.array(names, dtype=object)
+        return found
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Learn from training rows what each column is.
@@ -92,8 +109,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def to_json(self) -> dict[str, Any]:
         """What was learned as plain dictionaries, lists, numbers and text; `from_json` makes an encoder of it."""
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        return self.encoder_.to_json() | {"names": None if names is None else list(names), "num_inputs": self.n_features_in_}
+        return self.encoder_.to_json() | {"names": list(self._names)}
 
     @staticmethod
     def from_json(document: Any) -> TableEncoder:
@@ -102,14 +118,22 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises:
             ValueError: when it is something else.
         """
-        found, encoder = TableEncoder(), Encoder.from_json(document)
-        found.encoder_, found.dropped_, found.n_features_in_ = encoder, encoder.dropped, int(document["num_inputs"])
-        if document["names"] is not None:
-            found.feature_names_in_ = np.array([str(name) for name in document["names"]], dtype=object)
-        return found
+        encoder = Encoder.from_json(document)
+        names = document.get("names", [*encoder.inputs, *(name for name, _ in encoder.dropped)])
+        known = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if not known or len(set(names)) < len(names) or not set(encoder.inputs) <= set(names):
+            raise ValueError("The description of the columns names others than it describes.")
+        return TableEncoder.of(encoder, names)
+
+    @property
+    def _names(self) -> Sequence[str]:
+        """Of the columns of the training rows; those of an array are called by their number."""
+        return list(getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)]))
 
     def _table(self, X: Any, *, reset: bool) -> Table:
         """Columns as they came, by the names that scikit-learn has for them."""
+        if isinstance(X, Table):
+            return X
         if is_frame(X):
             table = frame_table(X)
             if reset:
@@ -119,7 +143,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             return table
         rows = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
         rows = rows if rows.dtype.kind in "fiub" else rows.astype(object)
-        return array_table(rows, getattr(self, "feature_names_in_", None))
+        return array_table(rows, self._names)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
