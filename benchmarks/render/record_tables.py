@@ -10,6 +10,7 @@ from statistics import median
 from benchmarks.campaign.running import num_faults
 from benchmarks.render.markdown import table
 from benchmarks.tables.common.records import RESULTS, Record, read
+from benchmarks.tables.common.words import NOTHING
 
 
 def coverage() -> str:
@@ -312,15 +313,24 @@ def campaign() -> str:
 
 def who_judges() -> str:
     """One row a table: coverage in percent and NLL of fits that were not told who judges, and of those that were."""
-    found: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    found: dict[tuple[str, str], dict[tuple[str, str], list[Record]]] = {}
     for record in read("who_judges"):
         for name in (record["table"], "all"):
-            found.setdefault((record["kind"], name), {}).setdefault(record["told"], []).append(record)
+            found.setdefault((record["kind"], name), {}).setdefault((record["mean"], record["told"]), []).append(record)
     rows = []
     for (kind, name), cell in sorted(found.items(), key=lambda item: (item[0][0], item[0][1] == "all")):
-        shown = [f"{100 * _mean(cell[told], 'coverage'):.1f} ({_mean(cell[told], 'nll'):.2f})".replace("-", "−") for told in cell]
-        rows.append([kind, f"**{name}**" if name == "all" else name, str(len(cell["after"])), *shown])
-    return table(["rows", "table", "splits", "before", "after"], rows)
+        shown = [kind, f"**{name}**" if name == "all" else name]
+        for mean in ("svgp", "auto"):
+            shown.append(str(len(cell.get((mean, "after"), []))))
+            shown += [_coverage_and_nll(cell.get((mean, told), [])) for told in ("before", "after")]
+        rows.append(shown)
+    return table(["rows", "table", "svgp: splits", "before", "after", "default: splits", "before", "after"], rows)
+
+
+def _coverage_and_nll(records: Sequence[Record]) -> str:
+    if not records:
+        return NOTHING
+    return f"{100 * _mean(records, 'coverage'):.1f} ({_mean(records, 'nll'):.2f})".replace("-", "−")
 
 
 def _mean(records: Sequence[Record], name: str) -> float:

@@ -90,12 +90,12 @@ def measure(name: str, x: Array, y: Array, split: Split) -> Iterator[dict[str, A
         }
 
 
-@torch.no_grad()
 def laws(fit: Fit, x: Tensor) -> Iterator[tuple[str, Law]]:
     """What each rule predicts at the rows of x."""
     stacked, prior = fit.stacked, fit.prior.fit
     members = torch.stack([member.held_out[0] for member in stacked.members])
-    new = torch.stack([member.mean(x)[0] for member in stacked.members])
+    with torch.no_grad():
+        new = torch.stack([member.mean(x)[0] for member in stacked.members])
     held_out_weights, weights = stacked.held_out_weights[0], stacked.weights[0]
     precision = (members - fit.data.held_out.y[0]).square().mean(1).reciprocal()
     shared = SHARE * precision / precision.sum()
@@ -133,7 +133,8 @@ class Calibration:
         """What is predicted at the new rows."""
         noise = choose_noise(self.errors, r[0], self.features, self.weight, "auto", spread[0])
         shape = RegressionTask()._shape(self.errors / (r[0] + noise.unseen).sqrt(), self.weight, None, True, None)
-        others = noise.noise(self.new_features) + noise.disagreement_weight * spread[1]
+        with torch.no_grad():
+            others = noise.noise(self.new_features) + noise.disagreement_weight * spread[1]
         factor, of_r = shape.factor, shape.factor
         if not tempers_r and factor < 1:
             wanted, of_r = float((factor * (r[0] + noise.unseen)).log().mean()), 1.0
@@ -143,6 +144,7 @@ class Calibration:
         return Law(self.mean.numpy()[None], std.numpy()[None], shape.degrees_of_freedom)
 
 
+@torch.no_grad()
 def variances(fit: Fit, prior: PriorFit, x: Tensor) -> tuple[Tensor, Tensor]:
     """r at the held-out rows and at new rows."""
     z = fit.prior.inducing_points
@@ -152,6 +154,7 @@ def variances(fit: Fit, prior: PriorFit, x: Tensor) -> tuple[Tensor, Tensor]:
     return covariance.variance, kernel_variance(SparsePosteriorKernel(prior.kernel, z, s), x)
 
 
+@torch.no_grad()
 def factor_by_regions(fit: Fit, prior: PriorFit) -> float:
     """c that suits N(0, c r + σ²) best, at rows of regions that a GP has not seen; each region counts as one row."""
     x, y, noise = fit.data.x, fit.data.y[0], prior.noise_variance

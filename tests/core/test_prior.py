@@ -13,7 +13,7 @@ from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import default_kernel
 from gwi.core.linalg import cholesky
 from gwi.core.measures import kernel_matrix
-from gwi.core.prior import collapsed_bound, fit_prior, log_marginal_likelihood
+from gwi.core.prior import _lengthscales_with_least, collapsed_bound, fit_prior, log_marginal_likelihood
 from gwi.core.rbf_evidence import RBFEvidence, rbf_parts
 from gwi.core.training import minimize_lbfgs
 from gwi.exceptions import NotPositiveDefiniteError
@@ -72,6 +72,26 @@ def test_the_closed_form_is_of_the_squared_exponential_of_all_columns_only():
         assert rbf_parts(kernel.double(), x) is None
     # Rows so far from each other that a matrix product would lose their distances.
     assert rbf_parts(default_kernel(2, lengthscale=1e-4), x) is None
+
+
+def test_a_search_does_not_stay_where_a_lengthscale_is_too_short_for_the_values_of_its_column_to_tell():
+    """Evidence is flat below their distance, and values in between would be as strange as from another world."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.stack([torch.randn(150, dtype=F64, generator=rng), torch.randint(0, 12, (150,), generator=rng) / 4.0], dim=1)
+    y = (2 * x[:, 0]).sin()[None] + 0.1 * torch.randn(1, 150, dtype=F64, generator=rng)
+    kernel = default_kernel(2, hyper_priors=False)
+    ((raw, least),) = _lengthscales_with_least(kernel, x)
+    assert raw is kernel.base_kernel.raw_lengthscale
+    assert float(least[1].exp()) == pytest.approx(0.125)
+    assert float(least[0].exp()) < 0.02
+
+    def reached(short):
+        start = default_kernel(2, lengthscale=torch.tensor([1.0, short], dtype=F64), hyper_priors=False)
+        return float(fit_prior(start, x, y, objective="marginal").kernel.base_kernel.lengthscale.detach()[0, 1])
+
+    # The column does not count: from where it can be told, the search finds so; from below, it is what somebody wants.
+    assert reached(0.2) > 3.0
+    assert reached(0.02) == pytest.approx(0.02, rel=0.5)
 
 
 def test_learned_inducing_points_improve_the_bound_and_fixed_ones_stay():

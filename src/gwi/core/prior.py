@@ -21,6 +21,9 @@ from gwi.core.training import minimize_lbfgs
 
 # Of the raw parameters of a kernel, logarithms of scales or close to it: exp(±600) are still numbers.
 RAW_BOUND = 600.0
+# A length-scale shorter than this share of the usual distance between the values of a column changes nothing at known rows, so a
+# search that steps there stays there, and a value between known ones becomes as strange as one from another world.
+SHORTEST = 0.5
 
 
 class Start(NamedTuple):
@@ -113,6 +116,31 @@ def _whitened_rows(factor: Float[Tensor, "*K n n"], rows: Float[Tensor, "*J n"])
     return solve_lower(factor, rows[..., None])[..., 0]
 
 
+def _lengthscales_with_least(kernel: Kernel, x: Float[Tensor, "N D"]) -> list[tuple[Tensor, Float[Tensor, " D"]]]:
+    """The logarithms of length-scales of kernels of ours, and the least that the values of each column can tell.
+
+    Those that are shorter already when the search begins are what somebody wants.
+    """
+    found = []
+    for part in kernel.modules():
+        raw = getattr(part, "raw_lengthscale", None)
+        if raw is None or raw.numel() != x.shape[1] or part.active_dims is not None:
+            continue
+        if getattr(part.raw_lengthscale_constraint, "_transform", None) is torch.exp:
+            found.append((raw, torch.minimum(x.new_tensor(_log_spacings(x)), raw.detach().flatten())))
+    return found
+
+
+def _log_spacings(x: Float[Tensor, "N D"]) -> list[float]:
+    """The logarithm of the shortest length-scale that the values of each column can tell."""
+    lows = []
+    for column in x.detach().mT:
+        gaps = column.unique().diff()
+        gaps = gaps[gaps > torch.finfo(x.dtype).eps * column.abs().max()]
+        lows.append(math.log(SHORTEST * float(gaps.median())) if len(gaps) else -RAW_BOUND)
+    return lows
+
+
 def _evidence(
     kernel: Kernel, x: Tensor, y: Tensor, noise_variance: Tensor, shared: Tensor | None, jitter: float
 ) -> Float[Tensor, ""]:
@@ -198,8 +226,12 @@ def fit_prior(
         shared = 1 if noise_of_each else num_targets
         return -shared * ((sample_weight - 1) * (LOG_TWO_PI + log_noise) + sample_weight.log()).sum() / 2
 
+    # A wall, not a bound: where nothing steps beyond it the search is what it was.
+    walls = _lengthscales_with_least(kernel, x)
+
     def minus_evidence() -> Tensor:
         hyper_prior = sum((law.log_prob(value(module)).sum() for _, module, law, value, _ in kernel.named_priors()), 0.0)
+        hyper_prior = hyper_prior - sum(len(x) * (least - raw.flatten()).clamp_min(0).square().sum() for raw, least in walls)
         if z is None or objective == "marginal":
             shared = None if same is None else log_shared.exp() * same
             return -(_evidence(kernel, x, y, noise(), shared, jitter) + repeats() + hyper_prior)
