@@ -1,5 +1,7 @@
 """Every Python block of the documentation runs, page by page, as a reader would run it, and keeps its word."""
 
+import contextlib
+import io
 import pkgutil
 import re
 import runpy
@@ -29,11 +31,10 @@ NOT_RUN = re.compile(r"<!-- not run: \S.*? -->\n\Z")
 
 
 def blocks(page):
-    """The Python blocks of a page that are to be run."""
+    """The Python blocks of a page that are to be run, and the output that stands under each; None where none does."""
     text = page.read_text()
-    return [
-        found[1] for found in re.finditer(r"```python\n(.*?)```", text, re.DOTALL) if not NOT_RUN.search(text[: found.start()])
-    ]
+    pattern = r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?"
+    return [(f[1], f[2]) for f in re.finditer(pattern, text, re.DOTALL) if not NOT_RUN.search(text[: f.start()])]
 
 
 def run(page, folder, monkeypatch):
@@ -43,8 +44,10 @@ def run(page, folder, monkeypatch):
     names = {"__name__": "page"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GWIWarning)
-        for block in blocks(page):
-            exec(compile(block, page.name, "exec"), names)
+        for block, shown in blocks(page):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(block, page.name, "exec"), names)
+            assert shown is None or printed.getvalue() == shown, block
     return names
 
 
@@ -91,6 +94,11 @@ def check_scaling(names):
     assert Path("predicted.parquet").exists()
 
 
+def check_data_frames(names):
+    inside = (names["lower"] < names["rent"][120:]) & (names["rent"][120:] < names["upper"])
+    assert inside.mean() >= 0.85
+
+
 def check_core(names):
     assert 0.9 <= names["inside"] <= 0.99
 
@@ -101,6 +109,7 @@ CHECKS = {
     "your-model.md": check_your_model,
     "bayesian-optimisation.md": check_bayesian_optimisation,
     "classification.md": check_classification,
+    "data-frames.md": check_data_frames,
     "diagnostics.md": check_diagnostics,
     "plots.md": check_plots,
     "regression.md": check_regression,

@@ -203,6 +203,23 @@ def region_folds() -> str:
     return table(["", "gaps: RMSE", "gaps: NLL", "tails: RMSE", "tails: NLL"], rows)
 
 
+def gap_spread() -> str:
+    """What other rules for the spread change against the default, with the same mean."""
+    records = read("gap_spread")
+    rows = []
+    for kind, called in (("gap", "gaps"), ("tail", "tails"), ("random", "at random")):
+        some = [r for r in records if r["split"].startswith(kind)]
+        before = [r for r in some if r["rule"] == "default"]
+        for rule in dict.fromkeys(r["rule"] for r in some):
+            now = [r for r in some if r["rule"] == rule]
+            pairs = list(zip(now, before, strict=True))
+            change = NOTHING if rule == "default" else with_error([float(a["nll"]) - float(b["nll"]) for a, b in pairs])
+            ratios = [np.mean([math.log(float(a[part]) / float(b[part])) for a, b in pairs]) for part in ("crps", "interval")]
+            held = f"{100 * mean_of(now, 'coverage_95'):.1f}"
+            rows.append([called, str(len(now)), rule, change, *(f"{math.exp(ratio):.3f}" for ratio in ratios), held])
+    return table(["", "fits", "rule", "NLL", "CRPS ratio", "interval score ratio", "95 % hold"], rows)
+
+
 def one_rule() -> str:
     """NLL and RMSE by how means are weighed, and above 2,000 rows by the rule that chose the prior, averaged over tables."""
     records = read("one_rule")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -15,10 +17,23 @@ from gwi._typing import Array
 
 # The largest weight of a row over the smallest, and how many rows whole numbers may count in all.
 FARTHEST_WEIGHTS, MOST_COUNTED = 1e8, 1e9
+# Of a sparse matrix that is spread out: two gigabytes.
+MOST_NUMBERS = 2.5e8
 
 
 def as_array(values: Any) -> Any:
-    """A tensor as an array; anything else as it is."""
+    """A tensor or a sparse matrix as an array; anything else as it is.
+
+    Raises:
+        ValueError: for a sparse matrix that would not fit in memory.
+    """
+    if issparse(values):
+        if math.prod(values.shape) > MOST_NUMBERS:
+            raise ValueError(
+                f"A sparse matrix of {' × '.join(map(str, values.shape))} has too many numbers to be spread out; "
+                f"{MOST_NUMBERS:g} fit. Reduce its columns first, for example by sklearn.decomposition.TruncatedSVD."
+            )
+        return values.toarray()
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
@@ -168,3 +169,15 @@ def test_columns_that_mean_nothing_are_named(column, message):
 def test_a_frame_without_a_column_to_learn_from_is_refused():
     with pytest.raises(UserError, match="X has no column to learn from: 'name' is text that differs in most rows"):
         GWIRegressor("linear").fit(pd.DataFrame({"name": [f"n{i}" for i in range(9)]}), np.arange(9.0))
+
+
+@pytest.mark.parametrize("estimator", [GWIRegressor, GWIClassifier])
+def test_sparse_matrices_are_what_their_arrays_are(estimator):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5)) * (rng.random((60, 5)) < 0.4)
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+    y = y if estimator is GWIRegressor else y > 0
+    dense, sparse = (estimator("linear", random_state=0).fit(rows, y) for rows in (X, csr_matrix(X)))
+    np.testing.assert_array_equal(sparse.predict(csr_matrix(X)), dense.predict(X))
+    with pytest.raises(ValueError, match=r"1000000 × 1000 has too many numbers to be spread out; .*TruncatedSVD"):
+        dense.predict(csr_matrix((1_000_000, 1000)))

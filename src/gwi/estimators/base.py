@@ -100,6 +100,12 @@ class GWIEstimator(BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Any:
+        """Sparse matrices are spread out."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _new_targets(self) -> Any:
         raise NotImplementedError
 
@@ -200,10 +206,8 @@ class GWIEstimator(BaseEstimator):
 
     def _network(self) -> nn.Module | None:
         """The one torch module that is the mean; None where the mean is anything else."""
-        mean = self.mean
-        mean = (
-            mean.module if isinstance(mean, parts.Frozen | parts.Joint) else mean.mean if isinstance(mean, parts.Paper) else mean
-        )
+        mean = self.mean.module if isinstance(self.mean, parts.Frozen | parts.Joint) else self.mean
+        mean = mean.mean if isinstance(mean, parts.Paper) else mean
         return mean if isinstance(mean, nn.Module) else None
 
     def _maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
