@@ -23,8 +23,8 @@ SEEN_TOO_EARLY = (
     "part. The last remedy was measured on eight sets, of which yacht is none. A fourth: of a new rule for the prior "
     "of large tables the first splits of naval and protein were seen to be worse than before; the rule was mended by rows inside "
     "the training part and by practice tables ([decision 18](../decisions/0018-one-rule.md)). A fifth: two rows of naval's "
-    "fourth split were predicted as if nothing were known of them; why was found out on that split, and the search for length-scales "
-    "mended. All fits of gwi were then run again."
+    "fourth split were predicted as if nothing were known of them; why was found out on that split, and the search for "
+    "length-scales mended. All fits of gwi were then run again."
 )
 
 
