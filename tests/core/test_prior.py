@@ -94,6 +94,14 @@ def test_a_search_does_not_stay_where_a_lengthscale_is_too_short_for_the_values_
     assert reached(0.02) == pytest.approx(0.02, rel=0.5)
 
 
+def test_the_lengthscale_of_a_column_with_one_value_is_what_its_hyper_prior_wants():
+    """A search ends when nothing is gained: it would leave the length-scale, and how strange another value is, to chance."""
+    x, y = drawn_from_prior(60)
+    rows = torch.cat([x, torch.full((60, 1), 7.0, dtype=F64)], dim=1)
+    fit = fit_prior(default_kernel(3), rows, y, objective="marginal", max_iterations=3)
+    assert float(fit.kernel.base_kernel.lengthscale.detach()[0, 2]) == pytest.approx(math.exp(2**0.5 - 3) * 3**0.5, rel=1e-6)
+
+
 def test_learned_inducing_points_improve_the_bound_and_fixed_ones_stay():
     x, y = drawn_from_prior()
     z = choose_inducing_points(x, 15, "random", generator=torch.Generator().manual_seed(0))

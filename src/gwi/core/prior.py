@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -131,6 +132,20 @@ def _lengthscales_with_least(kernel: Kernel, x: Float[Tensor, "N D"]) -> list[tu
     return found
 
 
+@torch.no_grad()
+def _settle_constant_columns(kernel: Kernel, x: Float[Tensor, "N D"]) -> None:
+    """Set the length-scales of columns with one value to where their hyper-prior wants them: no row tells of them.
+
+    A search that ends when nothing is gained would leave them anywhere on the way.
+    """
+    constant = (x == x[:1]).all(0)
+    for part in kernel.modules():
+        law = getattr(part, "lengthscale_prior", None)
+        if isinstance(law, LogNormalPrior) and part.lengthscale.numel() == x.shape[1] and part.active_dims is None:
+            mode = (law.loc - law.scale.square()).exp()
+            part.lengthscale = torch.where(constant, mode.to(part.lengthscale), part.lengthscale)
+
+
 def _log_spacings(x: Float[Tensor, "N D"]) -> list[float]:
     """The logarithm of the shortest length-scale that the values of each column can tell."""
     lows = []
@@ -226,6 +241,7 @@ def fit_prior(
         shared = 1 if noise_of_each else num_targets
         return -shared * ((sample_weight - 1) * (LOG_TWO_PI + log_noise) + sample_weight.log()).sum() / 2
 
+    _settle_constant_columns(kernel, x)
     # A wall, not a bound: where nothing steps beyond it the search is what it was.
     walls = _lengthscales_with_least(kernel, x)
 
