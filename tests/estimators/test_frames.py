@@ -79,6 +79,27 @@ def test_a_frame_of_numbers_alone_is_what_its_array_is():
         by_frame.predict(numbers.rename(columns={"area": "Area"}))
 
 
+@pytest.mark.parametrize("kind", ["arrow", "batch", "polars", "lazy"])
+def test_frames_of_numbers_of_every_kind_are_fitted_by_their_names(kind):
+    X, y = homes()
+    numbers = X[["area", "lift"]].fillna(60.0)
+    made = {"arrow": pa.Table.from_pandas(numbers), "polars": pl.from_pandas(numbers), "lazy": pl.from_pandas(numbers).lazy()}
+    made["batch"] = made["arrow"].to_batches()[0]
+    model = GWIRegressor("linear", random_state=0).fit(made[kind], y)
+    assert list(model.feature_names_in_) == ["area", "lift"]
+    expected = GWIRegressor("linear", random_state=0).fit(numbers, y).predict(numbers)
+    np.testing.assert_array_equal(model.predict(made[kind]), expected)
+
+
+def test_a_fit_from_a_file_forgets_the_columns_of_a_frame(tmp_path):
+    X, y = homes()
+    model = GWIRegressor("linear", random_state=0).fit(X, y)
+    pq.write_table(pa.table({"a": np.arange(60.0), "y": y.to_numpy()}), tmp_path / "rows.parquet")
+    model.fit(tmp_path / "rows.parquet", "y")
+    assert not hasattr(model, "encoder_")
+    assert model.predict([[5.0]]).shape == (1,)
+
+
 def test_values_unlike_those_of_the_fit_are_named_in_a_warning_and_widen_the_spread():
     X, y = homes()
     model = GWIRegressor("svgp", random_state=0).fit(X, y)

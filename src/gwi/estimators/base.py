@@ -101,7 +101,6 @@ class GWIEstimator(BaseEstimator):
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
-        """Sparse matrices are spread out."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -166,6 +165,7 @@ class GWIEstimator(BaseEstimator):
         start = time.perf_counter()
         self._check()
         self._targets, self._seen = self._new_targets(), None
+        self.__dict__.pop("encoder_", None)
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
             context = parts.covariance_part(self.covariance).context if context is None else context

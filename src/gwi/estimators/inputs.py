@@ -20,7 +20,7 @@ from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
 from gwi.parts import ContextChoice, covariance_part, require_choice
 from gwi.streaming.batches import Batches, checked_shapes, pair_of
-from gwi.tables.frames import in_order, is_frame, is_plain
+from gwi.tables.frames import frame_names, in_order, is_frame, is_pandas, is_plain
 from gwi.tables.transformer import Encoded, TableEncoder
 from gwi.tables.unlike import Unlike
 
@@ -165,10 +165,14 @@ def shaped_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArray
 
 def _first_rows(estimator: Any, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows and targets to learn from; a frame of more than numbers gets an encoder, which later frames pass through."""
-    estimator.__dict__.pop("encoder_", None)
     checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2, **estimator._targets.checks}
-    if not is_frame(X) or is_plain(X):
+    if not is_frame(X) or (is_pandas(X) and is_plain(X)):
         return validate_data(estimator, as_array(X), as_array(y), **checks)
+    if is_plain(X):
+        names = frame_names(X)
+        found = validate_data(estimator, in_order(X, names), as_array(y), **checks)
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        return found
     encoder = TableEncoder().fit(X)
     if not encoder.encoder_.columns:
         why = "; ".join(f"{name!r} {reason}" for name, reason in encoder.dropped_[:3])

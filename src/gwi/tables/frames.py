@@ -49,19 +49,40 @@ def is_frame(X: Any) -> bool:
     return bool(is_into_dataframe(X) or is_polars_lazyframe(X) or _is_batch(X))
 
 
+def _is_arrow(X: Any) -> bool:
+    return type(X).__module__.partition(".")[0] == "pyarrow"
+
+
 def _is_batch(X: Any) -> bool:
-    return type(X).__module__.partition(".")[0] == "pyarrow" and type(X).__name__ == "RecordBatch"
+    return _is_arrow(X) and type(X).__name__ == "RecordBatch"
+
+
+def _whole(X: Any) -> Any:
+    """A frame of its library's usual kind: of a lazy one its rows, of a batch a table."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([X]) if _is_batch(X) else X.collect() if hasattr(X, "collect") else X
+
+
+def is_pandas(X: Any) -> bool:
+    """Whether a frame is of pandas, where columns may be called anything."""
+    return hasattr(X, "dtypes") and hasattr(X, "isna")
+
+
+def frame_names(X: Any) -> list[Any]:
+    """Of the columns of a frame."""
+    if hasattr(X, "collect_schema"):
+        return list(X.collect_schema().names())
+    return list(X.schema.names) if _is_arrow(X) else list(X.columns)
 
 
 def is_plain(X: Any) -> bool:
     """Whether a frame is numbers and truth values alone, none of them missing, so that an array says the same."""
     import narwhals as nw
 
-    if hasattr(X, "dtypes") and hasattr(X, "isna"):
-        # pandas, whatever its columns are called.
+    if is_pandas(X):
         return all(getattr(kind, "kind", "O") in "iufb" for kind in X.dtypes) and not bool(X.isna().any(axis=None))
-    frame = nw.from_native(X)
-    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    frame = nw.from_native(_whole(X))
     for name in frame.columns:
         column = frame[name]
         if not (column.dtype.is_numeric() or column.dtype == nw.Boolean) or column.null_count():
@@ -77,8 +98,7 @@ def in_order(X: Any, names: Sequence[str]) -> Any:
     Raises:
         UserError: naming columns that are missing.
     """
-    present = [*X.column_names] if hasattr(X, "column_names") else [*X.columns]
-    require_columns(names, present, "X")
+    require_columns(names, frame_names(X), "X")
     table = frame_table(X).data.select(list(names))
     return np.column_stack([np.asarray(column.to_numpy(), dtype=np.float64) for column in table.columns])
 
@@ -96,12 +116,11 @@ def frame_table(X: Any, what: str = "X") -> Table:
     import narwhals as nw
     import pyarrow as pa
 
-    X = pa.Table.from_batches([X]) if _is_batch(X) else X
+    X = _whole(X)
     if isinstance(X, pa.Table):
         _check_names(X.column_names, what)
         data = X
     else:
-        X = X.collect() if hasattr(X, "collect") else X
         _check_names([*X.columns], what)
         data = _arrow_columns(nw.from_native(X), what)
     return Table(FrameSource(what, tuple(data.column_names)), data, np.arange(data.num_rows))
