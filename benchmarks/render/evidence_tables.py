@@ -220,6 +220,23 @@ def gap_spread() -> str:
     return table(["", "fits", "rule", "NLL", "CRPS ratio", "interval score ratio", "95 % hold"], rows)
 
 
+def handover() -> str:
+    """What weights that depend on r change against weights that are the same at every row."""
+    records = read("handover")
+    rows = []
+    for kind, called in (("gap", "gaps"), ("tail", "tails")):
+        some = [r for r in records if r["split"].startswith(kind)]
+        now, before = ([r for r in some if r["weights"] == way] for way in ("by r", "the same everywhere"))
+        pairs = list(zip(now, before, strict=True))
+        change = with_error([float(a["nll"]) - float(b["nll"]) for a, b in pairs])
+        logs = [[math.log(float(a[part]) / float(b[part])) for a, b in pairs] for part in ("rmse", "crps", "interval")]
+        worst = f"{math.exp(max(logs[0])):.2f}"
+        held = [f"{100 * mean_of(part, 'coverage_95'):.1f}" for part in (before, now)]
+        rows.append([called, str(len(pairs)), *(f"{math.exp(float(np.mean(part))):.3f}" for part in logs), worst, change, *held])
+    names = ["RMSE", "CRPS", "interval score", "RMSE, worst", "NLL", "95 % hold, before", "after"]
+    return table(["", "fits", *names], rows)
+
+
 def one_rule() -> str:
     """NLL and RMSE by how means are weighed, and above 2,000 rows by the rule that chose the prior, averaged over tables."""
     records = read("one_rule")

@@ -66,6 +66,7 @@ TABLES: dict[str, Callable[[], str]] = {
         evidence_tables.infinite_kl,
         evidence_tables.region_folds,
         evidence_tables.gap_spread,
+        evidence_tables.handover,
         evidence_tables.one_rule,
         evidence_tables.network_mean,
         evidence_tables.few_rows,

@@ -6,9 +6,10 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from sklearn.linear_model import LinearRegression
 
+from gwi.core.handover import Handover
 from gwi.core.kernels import SparsePosteriorKernel, default_kernel
 from gwi.core.means import ConvexMean, FixedMean, KernelMean, ModuleMean, SumMean
-from gwi.core.measures import GaussianMeasure
+from gwi.core.measures import GaussianMeasure, kernel_matrix
 from gwi.core.networks import mlp
 from gwi.core.posterior import CachedPosterior, with_disagreement
 
@@ -130,3 +131,47 @@ def test_means_that_disagree_add_their_spread_to_the_kernel():
     torch.testing.assert_close(prepared.marginals(x)[1], whole.marginals(x)[1], rtol=1e-8, atol=1e-8)
     # One mean that has all the weight cannot disagree with itself.
     assert (expected[1] == 0).all()
+
+
+def handing_over():
+    """A posterior whose kernel mean hands over to a line and a network, of which the network has no weight at home."""
+    kernel, z = default_kernel(2).requires_grad_(False), rows(10)
+    r = SparsePosteriorKernel(kernel, z, covariance(2, 10))
+    means = every_mean(kernel, z)
+    members = [means["own points"], means["sum"].means[2], means["network"]]
+    weights = torch.tensor([[0.6, 0.4, 0.0], [1.0, 0.0, 0.0]], dtype=F64)
+    shares = torch.tensor([[0.0, 0.3, 0.7], [0.0, 1.0, 0.0]], dtype=F64)
+    known, error = torch.tensor([0.5, 0.3], dtype=F64), torch.tensor([0.2, 0.1], dtype=F64)
+    handover = Handover(r, torch.tensor([True, False, False]), shares, known, error)
+    return GaussianMeasure(ConvexMean(members, weights, handover), r).requires_grad_(False)
+
+
+def test_weights_are_those_of_home_where_r_is_small_and_the_others_where_nothing_is_known():
+    posterior = handing_over()
+    mean = posterior.mean
+    x = torch.cat([rows(10), 100.0 + rows(3, seed=4)])
+    members = torch.stack([part(x) for part in mean.means])
+    found, r = mean.handover.at(mean.weights, members, x), posterior.kernel(x, diag=True)
+    for j in range(2):
+        for n in range(len(x)):
+            beyond = max(float(r[j, n]) - (0.5, 0.3)[j], 0.0)
+            difference = float(mean.handover.shares[j] @ members[:, j, n] - members[0, j, n])
+            b = beyond / (beyond + (0.2, 0.1)[j] + difference**2 / 4)
+            first = float(mean.weights[j, 0])
+            wanted = [first * (1 - b)] + [float(mean.weights[j, k] + b * first * mean.handover.shares[j, k]) for k in (1, 2)]
+            np.testing.assert_allclose(found[:, j, n], wanted, rtol=1e-12)
+            # However far the others are off, what they move is within what r adds.
+            assert b * abs(difference) <= beyond**0.5
+    assert torch.equal(found[:, 0, 0], mean.weights[0])
+    assert (found.sum(0) - 1).abs().max() < 1e-12
+    assert (found[0, :, 10:] < mean.weights[:, :1]).all()
+
+
+def test_a_prepared_posterior_hands_over_as_the_measure_does():
+    posterior = with_disagreement(handing_over(), torch.tensor([0.7, 1.3], dtype=F64))
+    prepared = CachedPosterior(posterior)
+    for x in (rows(10), rows(6, seed=5), 100.0 + rows(3, seed=4), torch.cat([rows(10), 3.0 * rows(20, seed=6)])):
+        for found, wanted in zip(prepared.marginals(x), posterior.marginals(x), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(prepared.mean_at(x), posterior.mean_at(x), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(prepared.joint(x)[1], kernel_matrix(posterior.kernel, x), rtol=1e-9, atol=1e-9)

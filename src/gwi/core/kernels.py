@@ -17,6 +17,7 @@ from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gwi.core.handover import Handover
 from gwi.core.linalg import cholesky, positive_semidefinite_factor, solve_lower, solve_lower_transposed
 from gwi.core.measures import kernel_factor, kernel_matrix, kernel_variance, residual_part
 
@@ -203,6 +204,7 @@ class DisagreementKernel(Kernel):
         weights: w, of each mean in each output.
         disagreement_weight: γ of each output.
         scale: a of each output.
+        handover: how w changes with the row; not at all when None.
     """
 
     has_lengthscale = False
@@ -217,8 +219,10 @@ class DisagreementKernel(Kernel):
         weights: Float[Tensor, "J K"],
         disagreement_weight: Float[Tensor, " J"],
         scale: Float[Tensor, " J"],
+        handover: Handover | None = None,
     ):
         super().__init__()
+        self.handover = handover
         self.kernel, self.prior_kernel, self.inducing_points = kernel, kernel.prior_kernel, kernel.inducing_points
         self.means = nn.ModuleList(means)
         for name, value in (("weights", weights), ("disagreement_weight", disagreement_weight), ("scale", scale)):
@@ -246,9 +250,10 @@ class DisagreementKernel(Kernel):
         """√(γ w_k) δ_k(x)."""
         if not self.means:
             return x.new_zeros(len(self.scale), len(x), 0)
-        members = torch.stack([mean(x) for mean in self.means], dim=-1).expand(len(self.scale), -1, -1)
-        centred = members - (self.weights[:, None, :] * members).sum(-1, keepdim=True)
-        return (self.disagreement_weight[:, None, None] * self.weights[:, None, :]).sqrt() * centred
+        members = torch.stack([mean(x).expand(len(self.scale), -1) for mean in self.means])
+        weights = self.weights.mT[..., None] if self.handover is None else self.handover.at(self.weights, members, x)
+        centred = members - (weights * members).sum(0)
+        return ((self.disagreement_weight[:, None] * weights).sqrt() * centred).movedim(0, -1)
 
 
 class FeatureKernel(Kernel):

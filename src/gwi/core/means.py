@@ -15,6 +15,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gwi.core.handover import Handover
 from gwi.core.kernels import whitened_features
 from gwi.core.linalg import cholesky, cholesky_solve, solve_lower_transposed
 from gwi.core.measures import kernel_matrix
@@ -170,11 +171,17 @@ class JoinedMean(nn.Module):
 
 
 class ConvexMean(nn.Module):
-    """Σ_i w_i m_i with w ≥ 0 and Σ w = 1: a stacked mean, with one set of weights for all outputs or one each."""
+    """Σ_i w_i m_i with w ≥ 0 and Σ w = 1: a stacked mean, with one set of weights for all outputs or one each.
+
+    Args:
+        means: the m_i.
+        weights: w.
+        handover: how weights change with the row; not at all when None.
+    """
 
     weights: Tensor
 
-    def __init__(self, means: Sequence[nn.Module], weights: Float[Tensor, "*J K"]):
+    def __init__(self, means: Sequence[nn.Module], weights: Float[Tensor, "*J K"], handover: Handover | None = None):
         super().__init__()
         # Asked the other way round, NaN would pass.
         convex = (weights >= 0).all() and ((weights.sum(-1) - 1).abs() <= 1e-6).all()
@@ -185,11 +192,14 @@ class ConvexMean(nn.Module):
             )
         self.means = nn.ModuleList(means)
         self.register_buffer("weights", weights.detach().clone())
+        self.handover = handover
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
         """The weighted sum at the rows of x."""
         values = torch.stack([mean(x) for mean in self.means])
-        return torch.einsum("jk,kjn->jn", self.weights.to(x.dtype).expand(values.shape[1], -1), values)
+        weights = self.weights.to(x.dtype).expand(values.shape[1], -1)
+        at_rows = weights.mT[..., None] if self.handover is None else self.handover.at(weights, values, x)
+        return (at_rows * values).sum(0)
 
 
 class ConstantMean(nn.Module):

@@ -125,6 +125,7 @@ class CachedPosterior(nn.Module):
                     others.append(KernelTerm(term))
             self.terms.append(others)
         self.shares_basis = [bool((part != 0).any()) for part in own]
+        self.handover = mean.handover if isinstance(mean, ConvexMean) else None
         self.register_buffer("weights", weights)
         self.register_buffer("coefficients", own)
         self.register_buffer("spectrum", spectrum)
@@ -137,13 +138,28 @@ class CachedPosterior(nn.Module):
 
     def mean_at(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """m_Q at the rows of x."""
-        mean, _ = self._mean(x, self.basis(x))
-        return mean
+        basis = self.basis(x)
+        variance = None if self.handover is None else self._variance(x, self.coordinates @ basis)
+        return self._mean(x, basis, variance)[0]
 
-    def _mean(self, x: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
-        """m_Q, and √w_k (m_k − m_Q) of each member; no member where γ is zero."""
+    def _variance(self, x: Tensor, coordinates: Tensor) -> Float[Tensor, "*J N"]:
+        """r at the rows of x."""
+        squares = coordinates.square()
+        variance = residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2))
+        return variance + (self.spectrum[..., None, :] @ squares)[..., 0, :]
+
+    def _mean(self, x: Tensor, basis: Tensor, variance: Tensor | None) -> tuple[Tensor, Tensor]:
+        """m_Q, and √w_k (m_k − m_Q) of each member; no member where γ is zero. r is for weights that depend on it."""
+        handover = self.handover
+        away = handover is not None and variance is not None and bool((variance > handover.known[:, None]).any())
         values = []
-        for shares, coefficients, terms in zip(self.shares_basis, self.coefficients, self.terms, strict=True):
+        for weight, shares, coefficients, terms in zip(
+            self.weights, self.shares_basis, self.coefficients, self.terms, strict=True
+        ):
+            if not away and not weight.any():
+                # At home those have no part who only receive.
+                values.append(basis.new_zeros(len(weight), basis.shape[-1]))
+                continue
             assert isinstance(terms, nn.ModuleList)
             parts = [term(x) for term in terms]
             if shares or not parts:
@@ -152,25 +168,27 @@ class CachedPosterior(nn.Module):
         members = torch.stack(torch.broadcast_tensors(*values))
         if len(members) == 1:
             return members[0], members[:0]
-        mean = (self.weights[..., None] * members).sum(0)
+        weights = self.weights[..., None]
+        if away and handover is not None and variance is not None:
+            weights = handover(self.weights.mT, members, variance)
+        mean = (weights * members).sum(0)
         if not (self.gamma > 0).any():
             return mean, members[:0]
-        return mean, self.weights[..., None].sqrt() * (members - mean)
+        return mean, weights.sqrt() * (members - mean)
 
     def parts(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean, r and γ d² at each row; the variance of F is a r + γ d²."""
         basis = self.basis(x)
-        squares = (self.coordinates @ basis).square()
-        variance = residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2))
-        variance = variance + (self.spectrum[..., None, :] @ squares)[..., 0, :]
-        mean, spread = self._mean(x, basis)
+        variance = self._variance(x, self.coordinates @ basis)
+        mean, spread = self._mean(x, basis, variance)
         mean, variance = torch.broadcast_tensors(mean, variance)
         return mean, variance, self.gamma[:, None] * spread.square().sum(0).expand_as(variance)
 
     def at(self, x: Float[Tensor, "N D"]) -> AtRows:
         """What `cross` needs of rows."""
         basis = self.basis(x)
-        return AtRows(x, *self._mean(x, basis), self.coordinates @ basis)
+        coordinates = self.coordinates @ basis
+        return AtRows(x, *self._mean(x, basis, self._variance(x, coordinates)), coordinates)
 
     def cross(self, first: AtRows, second: AtRows) -> tuple[Float[Tensor, "J n N"], Float[Tensor, "J n N"]]:
         """r, and γ Σ_k w_k δ_k δ_k', between rows."""
@@ -194,8 +212,9 @@ class CachedPosterior(nn.Module):
         rows = x.reshape(-1, x.shape[-1])
         basis = self.basis(rows)
         batch, size = x.shape[:-2], x.shape[-2]
-        mean, spread = self._mean(rows, basis)
-        c = (self.coordinates @ basis).expand(mean.shape[0], -1, -1)
+        c = self.coordinates @ basis
+        mean, spread = self._mean(rows, basis, self._variance(rows, c))
+        c = c.expand(mean.shape[0], -1, -1)
         c = c.reshape(*c.shape[:2], -1, size).permute(2, 0, 1, 3)
         prior = kernel_matrix(self.basis.prior_kernel, x.reshape(-1, size, x.shape[-1]))[:, None]
         covariance = self.scale[:, None, None] * (prior - c.mT @ ((1 - self.spectrum)[..., :, None] * c))
@@ -216,8 +235,11 @@ def with_disagreement(
     if not isinstance(kernel, SparsePosteriorKernel) or not (stacked or scaled):
         return posterior
     scale = torch.ones_like(disagreement_weight) if scale is None else scale
-    means, weights = (list(mean.means), mean.weights) if stacked and isinstance(mean, ConvexMean) else ([], scale[:, None][:, :0])
-    whole = DisagreementKernel(kernel, means, weights.expand(len(scale), -1), disagreement_weight, scale)
+    if stacked and isinstance(mean, ConvexMean):
+        weights = mean.weights.expand(len(scale), -1)
+        whole = DisagreementKernel(kernel, list(mean.means), weights, disagreement_weight, scale, mean.handover)
+    else:
+        whole = DisagreementKernel(kernel, [], scale[:, None][:, :0], disagreement_weight, scale)
     return GaussianMeasure(mean, whole).requires_grad_(False).eval()
 
 

@@ -27,6 +27,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor, nn
 
+from gwi.core.handover import Handover
 from gwi.core.kernels import column_relevances
 from gwi.core.means import ConvexMean, FixedMean, JoinedMean, KernelMean, ModuleMean, OriginalRowsMean, titsias_coefficients
 from gwi.core.networks import EnsembleMLP
@@ -239,12 +240,16 @@ def frozen_learner(mean: nn.Module, what: str, data: FitData, task: Task, name: 
     return Member(name, mean, data.held_out.predicted(mean), time.perf_counter() - start)
 
 
-def stack(means: Sequence[nn.Module], weights: Float[Tensor, "J K"]) -> nn.Module:
-    """The convex combination, without members whose weight is zero for every output."""
+def stack(means: Sequence[nn.Module], weights: Float[Tensor, "J K"], handover: Handover | None = None) -> nn.Module:
+    """The convex combination, without members whose weight is zero for every output at every row."""
     used = [i for i in range(len(means)) if (weights[:, i] > 1e-6).any()]
+    handover = None if handover is None or not handover.gives[used].any() else handover
+    if handover is not None:
+        used = [i for i in range(len(means)) if i in used or (handover.shares[:, i] > 0).any()]
+        handover = handover.among(used)
     if len(used) == 1:
         return means[used[0]]
-    return ConvexMean([means[i] for i in used], weights[:, used] / weights[:, used].sum(1, keepdim=True))
+    return ConvexMean([means[i] for i in used], weights[:, used] / weights[:, used].sum(1, keepdim=True), handover)
 
 
 T = TypeVar("T")

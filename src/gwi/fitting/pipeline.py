@@ -164,9 +164,13 @@ def finish(
     z, context = with_context(data, fitted, prior.inducing_points, options)
     solver = CovarianceSolver(data, fitted, z, options.covariance, context, task.sparse_covariance)
     covariances = solver.solve(task.noise_levels(data, solver, refined))
-    mean = stack([member.mean for member in refined.members], refined.weights)
     s = torch.stack([part.whitened_covariance for part in covariances])
-    posterior = GaussianMeasure(mean, SparsePosteriorKernel(fitted.kernel, z, s)).requires_grad_(False).eval()
+    kernel = SparsePosteriorKernel(fitted.kernel, z, s)
+    # Only the r of what kernel means learned says where these know little.
+    knows = options.covariance.kernel_fit == "targets"
+    handover = task.handover(refined, data.held_out, covariances, kernel) if knows else None
+    mean = stack([member.mean for member in refined.members], refined.weights, handover)
+    posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
     note = "; ".join(filter(None, (data.note, said, said_of_context(covariances), said_of_gap(covariances))))
     model, summary = task.calibrate(data, posterior, refined, covariances, embedding, note)
     return Fit(model, replace(summary, seconds=time.perf_counter() - start), data, prior, stacked, embedding)

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from gwi._typing import Array
 from gwi.core.distributions import DEGREES, STACK_OPTIMISM, Tails, choose_tails, log_density, match_coverage
+from gwi.core.handover import Handover
+from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.means import KernelMean, RescaledMean, SumMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import NoiseFit, effective_rows, fit_noise, noise_features
@@ -46,6 +48,9 @@ FEW_ROWS = 600
 RIDGE_PENALTIES = np.logspace(-6, 2, 17)
 # Steps of a lasso's path: columns that enter or leave.
 LASSO_STEPS = 50
+# Means that fall back to the prior's far from all rows, and hand over there if so many rows have judged them. Of the others each
+# with less than this share of the largest weight gets nothing; there they err, squared, so many times as much as at home.
+KERNEL_MEANS, FEWEST_JUDGES, SMALLEST_SHARE, OFF_HOME = ("svgp", "svgp-all"), 20, 0.1, 4.0
 # Standard deviations of the target by which a mean may err; the squares of larger ones leave the range of numbers.
 LARGEST_ERROR = 1e60
 
@@ -161,6 +166,24 @@ class RegressionTask(Task):
         if len(names) == 1 or num_rows > FEW_ROWS or "svgp" not in names:
             return [stacked]
         return [stacked, stacked.only(names.index("svgp"))]
+
+    def handover(
+        self, stacked: StackedMean, held_out: HeldOut, covariances: list[HeldOutCovariance], kernel: SparsePosteriorKernel
+    ) -> Handover | None:
+        """To a stack of the other means, whose squared error there is taken to be four times that at home (decision 19)."""
+        gives = torch.tensor([member.name in KERNEL_MEANS for member in stacked.members])
+        if gives.all() or not gives.any() or len(held_out.x) < FEWEST_JUDGES:
+            return None
+        predictions = torch.stack([member.held_out for member in stacked.members])[~gives]
+        shares = torch.zeros_like(stacked.weights)
+        error, known = torch.empty_like(shares[:, 0]), torch.stack([part.variance.max() for part in covariances])
+        for j, y in enumerate(held_out.y):
+            found = convex_weights(predictions[:, j], y, held_out.weight)
+            found = torch.where(found < SMALLEST_SHARE * found.max(), 0.0, found)
+            shares[j, ~gives] = found / found.sum()
+            squares = (y - (shares[j, ~gives, None] * predictions[:, j]).sum(0)).square()
+            error[j] = OFF_HOME * (held_out.weight * squares).sum() / held_out.weight.sum()
+        return Handover(kernel, gives.to(shares.device), shares, known, error.clamp_min(torch.finfo(error.dtype).tiny))
 
     def _constant_noise(self, stacked: StackedMean, held_out: HeldOut, variance: Float[Tensor, " V"]) -> list[NoiseFit]:
         """σ² of each target that does not depend on the row, for this r."""

@@ -16,6 +16,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gwi.core.handover import Handover
+from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.means import OriginalRowsMean
 from gwi.core.measures import GaussianMeasure
 from gwi.core.prior import PriorFit
@@ -256,3 +258,9 @@ class Task(ABC):
     ) -> tuple[PriorFit, StackedMean, str]:
         """The prior of the covariance, and the mean, now that held-out predictions are known; and what was done in words."""
         return prior.fit, stacked, ""
+
+    def handover(
+        self, stacked: StackedMean, held_out: HeldOut, covariances: list[HeldOutCovariance], kernel: SparsePosteriorKernel
+    ) -> Handover | None:
+        """How kernel means give up their weight where r is larger than at any held-out row; None where they keep it."""
+        return None

@@ -92,6 +92,7 @@ class Reader:
     modules: list[nn.Module]
     device: torch.device | str
     kernels: list[Kernel] = field(default_factory=list)
+    posterior_kernel: Kernel | None = None
     scales: Scales = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gwi.core import means
+from gwi.core.handover import Handover
 from gwi.core.networks import EnsembleMLP
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
@@ -28,6 +29,8 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
     "identity": nn.Identity,
 }
+# Of what is handed over, with their numbers of axes.
+_HANDOVER = {"gives": (1, torch.bool), "shares": (2, torch.float64), "known": (1, torch.float64), "error": (1, torch.float64)}
 _PREDICTORS: dict[str, type[Predictor | PlainClassifier]] = {**TAGS, "classifier": PlainClassifier}
 
 
@@ -39,7 +42,13 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
     """
     if tag := tag_of(mean, _COMPOSED):
         node: Node = {"type": tag, "means": [encode_mean(part, w, f"{name}.{i}") for i, part in enumerate(mean.means)]}
-        return node | ({"weights": w.put(f"{name}.weights", mean.weights)} if tag == "weighted" else {})
+        if isinstance(mean, means.ConvexMean):
+            node["weights"] = w.put(f"{name}.weights", mean.weights)
+            if mean.handover is not None:
+                # A tag of its own, for a reader that does not know it would take the weights for those of every row.
+                node["type"] = "handing-over"
+                node["handover"] = {key: w.put(f"{name}.{key}", getattr(mean.handover, key)) for key in _HANDOVER}
+        return node
     if tag := tag_of(mean, _OF_ROWS):
         node = {"type": tag, "mean": encode_mean(mean.mean, w, name)}
         return node | ({} if mean.shape is None else {"shape": list(mean.shape)})
@@ -67,6 +76,15 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
     r.count("means")
     refuse_if(depth > 20, "means are nested too deeply")
     kind, num_outputs = str(node["type"]), len(r.scales.y_scale)
+    if kind == "handing-over":
+        stacked = decode_mean(node | {"type": "weighted"}, r, depth + 1)
+        assert isinstance(stacked, means.ConvexMean)
+        tensors = {key: r.get(node["handover"][key], axes, dtype) for key, (axes, dtype) in _HANDOVER.items()}
+        shape = (num_outputs, len(stacked.means))
+        fits = stacked.weights.shape == tensors["shares"].shape == shape and len(tensors["gives"]) == shape[1]
+        fits = fits and len(tensors["known"]) == len(tensors["error"]) == num_outputs and r.posterior_kernel is not None
+        refuse_if(not fits, "what a mean hands over is of other means")
+        return means.ConvexMean(list(stacked.means), stacked.weights, Handover(r.posterior_kernel, **tensors))
     if kind in _COMPOSED:
         refuse_if(kind == "per-target" and len(node["means"]) != num_outputs, "a mean joins other targets")
         parts = [decode_mean(part, r, depth + 1) for part in node["means"]]

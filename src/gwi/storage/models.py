@@ -108,7 +108,7 @@ def decode_model(
     try:
         decode = _CODECS[document["task"]][1]
         embedding = _decode_embedding(document["embedding"], r)
-        kernel = _decode_posterior_kernel(document, r)
+        kernel = r.posterior_kernel = _decode_posterior_kernel(document, r)
         posterior = GaussianMeasure(decode_mean(document["mean"], r), kernel).requires_grad_(False).eval()
         tempering_factor = r.get(document["tempering_factor"], 1).cpu().numpy()
         model = decode(document, r, posterior=posterior, embedding=embedding, tempering_factor=tempering_factor)
