@@ -228,6 +228,35 @@ class FirstColumns(nn.Module):
         return x[:, : self.num_outputs].mT
 
 
+class SomeColumns(nn.Module):
+    """Numbers of a row that are the values of a mean, which the row carries along.
+
+    Args:
+        first: the place of the first.
+        count: J.
+    """
+
+    def __init__(self, first: int, count: int):
+        super().__init__()
+        self.first, self.count = first, count
+
+    def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
+        """They."""
+        return x[:, self.first : self.first + self.count].mT
+
+
+class LeadingColumns(nn.Module):
+    """A mean of the first columns of a row, where others carry values of other means."""
+
+    def __init__(self, mean: nn.Module, count: int):
+        super().__init__()
+        self.mean, self.count = mean, count
+
+    def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
+        """Its values."""
+        return self.mean(x[:, : self.count])
+
+
 class OriginalRowsMean(nn.Module):
     """A mean of rows in the user's own units, seen from standardised rows; its values are standardised already.
 

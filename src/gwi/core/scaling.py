@@ -115,7 +115,8 @@ class StandardisedRows(nn.Module):
     Args:
         scales: centre and scale of each column.
         shape: of one row.
-        span: the lowest and the highest value of each column of the training rows; None where columns mean nothing.
+        span: the lowest and the highest value of each column of the training rows; None where columns mean nothing. Columns
+            behind those are values that a row carries.
     """
 
     def __init__(self, scales: Scales, shape: tuple[int, ...], span: tuple[Array, Array] | None = None):
@@ -135,6 +136,7 @@ class StandardisedRows(nn.Module):
         """The same with a range that holds these rows too."""
         if self.span is None:
             return self
+        X = X[:, : len(self.span[0])]
         low, high = np.minimum(self.span[0], X.min(0)), np.maximum(self.span[1], X.max(0))
         return StandardisedRows(self.scales, self.shape, (low, high))
 
@@ -143,9 +145,15 @@ class StandardisedRows(nn.Module):
         if self.span is None:
             return np.zeros(X.shape, dtype=np.bool_)
         low, high = self.span
+        X = X[:, : len(low)]
         share = FAR_OUTSIDE * (1 + math.log(max(X.shape[1], 1)) / math.log(DOUBLED_AT))
         margin = np.maximum(share * (high - low), ROUNDING * np.maximum(np.abs(low), np.abs(high)))
         return (low - margin > X) | (high + margin < X)
+
+    @property
+    def num_own(self) -> int:
+        """Columns of a row that are its own, and no value of a mean that it carries along."""
+        return math.prod(self.shape) if self.span is None else len(self.span[0])
 
     @property
     def is_table(self) -> bool:
@@ -175,6 +183,11 @@ class OutputsAndFeatures(nn.Module):
         self.shape = tuple(shape)
 
     is_table = False
+
+    @property
+    def num_own(self) -> int:
+        """Numbers of a row."""
+        return math.prod(self.shape)
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "N E"]:
         """The rows that Q knows."""

@@ -27,11 +27,13 @@ from gwi._validation import floating_dtype, is_source
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Watch
 from gwi.estimators import inputs
+from gwi.estimators.frame_means import on_frames
 from gwi.estimators.inputs import Brought
 from gwi.evaluation.checks import severe_warnings
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
 from gwi.fitting.data import ArrayData, FitOptions
+from gwi.fitting.frame_learners import frame_predictors
 from gwi.fitting.frozen_network import frozen_fit, wants_features
 from gwi.fitting.joint_training import joint_network_fit, split_batches
 from gwi.fitting.learners import TRAIN_HERE
@@ -45,6 +47,7 @@ from gwi.storage.container import to_bytes
 from gwi.storage.models import encode_estimator
 from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
+from gwi.tables.frame_predictor import FramePredictor
 from gwi.tables.rows import RowSource
 from gwi.tables.transformer import TableEncoder
 from gwi.tables.unlike import Unlike
@@ -70,6 +73,7 @@ class GWIEstimator(BaseEstimator):
     model_: Any
     summary_: Summary
     encoder_: TableEncoder
+    frame_predictors_: tuple[FramePredictor, ...] = ()
 
     def __init__(
         self,
@@ -165,13 +169,15 @@ class GWIEstimator(BaseEstimator):
         start = time.perf_counter()
         self._check()
         self._targets, self._seen = self._new_targets(), None
-        self.__dict__.pop("encoder_", None)
+        for name in ("encoder_", "frame_predictors_"):
+            self.__dict__.pop(name, None)
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
             context = parts.covariance_part(self.covariance).context if context is None else context
             brought = Brought(X, y, sample_weight, validation, groups, checkpoints, context)
             fit = self._maker(brought, self._options(report))()
-        self._keep(fit, start)
+        self.model_, self.summary_ = fit.model, replace(fit.summary, seconds=time.perf_counter() - start)
+        self.frame_predictors_ = frame_predictors([member.mean for member in fit.stacked.members])
         updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
         self._fit = fit if updatable else None
         if shown:
@@ -179,9 +185,6 @@ class GWIEstimator(BaseEstimator):
         for warning in severe_warnings(self.model_, fit.data.x):
             warnings.warn(warning, stacklevel=2)
         return self
-
-    def _keep(self, fit: Fit, start: float) -> None:
-        self.model_, self.summary_ = fit.model, replace(fit.summary, seconds=time.perf_counter() - start)
 
     def _options(self, report: Report = silent) -> FitOptions:
         return FitOptions(
@@ -258,7 +261,8 @@ class GWIEstimator(BaseEstimator):
             task, training.x, training.y, options, weight=training.weight, validation=judged, groups=training.groups
         ).noted(training.note)
         if not self._by_paper:
-            return partial(pipeline.fit, data, task, inputs.asked_means(self.mean), options)
+            means = on_frames(self, inputs.asked_means(self.mean), brought.X, training.brought, brought.validation)
+            return partial(pipeline.fit, data, task, means, options)
         if validation is not None:
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
         return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
@@ -305,11 +309,10 @@ class GWIEstimator(BaseEstimator):
             raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
         else:
             training, judged = split_batches(training, VALIDATION_SHARE, options.generator)
-        mean = self.mean
         if self._is_frozen and not self._by_paper:
-            part = mean if isinstance(mean, parts.Frozen) else parts.Frozen(mean)
+            part = self.mean if isinstance(self.mean, parts.Frozen) else parts.Frozen(self.mean)
             return partial(frozen_fit, part, training, judged, shape, self._task(), options)
-        return partial(joint_network_fit, mean, training, judged, shape, self._task(), options)
+        return partial(joint_network_fit, self.mean, training, judged, shape, self._task(), options)
 
     def _row_parts(self, X: Any, warns: bool = False) -> Iterator[NDArray[Any]]:
         """Rows to predict, checked: in one part, or those of a loader; a warning counts those far outside of training rows."""
@@ -342,11 +345,10 @@ class GWIEstimator(BaseEstimator):
     def update(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn new rows without a refit: the Gaussian measure Q, mean and covariance, is conditioned on them.
 
-        Whatever the mean is, it gets the exact Gaussian-process correction of its errors at the new rows, and what is known of f
-        afterwards is known of the corrected mean. Labels of classes do so by Laplace's approximation. Noise, tails, tempering,
-        conformal scores, scales of logits and hyper-parameters stay as fitted: few new rows from one place say little of them.
-        Updating twice is updating once with all rows (with labels, nearly). Models from files, streams and of any mean can be
-        updated, with up to 5,000 rows in all; after that, or when `diagnose` says that the noise has changed, fit again.
+        Any mean gets the exact Gaussian-process correction of its errors at the new rows; with labels by Laplace's approximation.
+        Noise, tails, tempering, conformal scores, scales of logits and hyper-parameters stay as fitted. Updating twice is
+        updating once with all rows (with labels, nearly). Models of any mean, also from files and streams, can be updated, with
+        up to 5,000 rows in all; after that, or when `diagnose` says that the noise has changed, fit again.
 
         Args:
             X: new rows.
@@ -368,11 +370,8 @@ class GWIEstimator(BaseEstimator):
         return self
 
     def share_seen(self, X: Any, y: Any) -> float:
-        """The share of these rows, with their targets, that the model was fitted to; NaN where it does not know.
-
-        Scores on such rows say nothing of new ones. Models of streams and files saved with ``hashes=False`` do not know.
-        """
-        rows = self._rows(X)
+        """The share of these rows, with targets, that the model was fitted to; NaN for streams, and files without hashes."""
+        rows = inputs.own_columns(self, self._rows(X))
         return float("nan") if self._seen is None else self._seen.share_of(rows, self._targets.encode(y))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, hashes: bool = True) -> Path:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_X_y, validate_d
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array, checked_weights, require_order
+from gwi.estimators.frame_means import with_predictions
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
@@ -66,6 +67,14 @@ class TrainingRows:
     groups: NDArray[Any] | None
     place: NDArray[np.int64]
     num_copies: int = 0
+
+    @property
+    def brought(self) -> NDArray[np.int64]:
+        """The number of each row among those that the user brought; of the first where several are copies."""
+        found = np.empty(len(self.x), dtype=np.int64)
+        known = np.flatnonzero(self.place >= 0)[::-1]
+        found[self.place[known]] = known
+        return found
 
     def folds(self, pairs: Sequence[tuple[Any, Any]]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Pairs of numbers of the user's rows, those to learn from and those to judge, as numbers of these."""
@@ -147,6 +156,11 @@ def checked_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArra
     """
     if isinstance(X, Encoded):
         return X.numbers
+    numbers = _own_columns(estimator, X, unlike)
+    return with_predictions(estimator.frame_predictors_, X, numbers) if estimator.frame_predictors_ else numbers
+
+
+def _own_columns(estimator: Any, X: Any, unlike: Unlike | None) -> NDArray[Any]:
     encoder, names = getattr(estimator, "encoder_", None), getattr(estimator, "feature_names_in_", None)
     if encoder is not None:
         return encoder.encoder_.transform(encoder._table(X, reset=False), unlike)
@@ -156,6 +170,11 @@ def checked_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArra
         # An array has no names to compare, which is no matter.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         return validate_data(estimator, as_array(X), dtype=np.float64, reset=False)
+
+
+def own_columns(estimator: Any, rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows without the values that they carry along."""
+    return rows if rows.ndim > 2 else rows[:, : estimator.model_.embedding.num_own]
 
 
 def shaped_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArray[Any]:

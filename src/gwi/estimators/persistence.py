@@ -17,6 +17,7 @@ from gwi.exceptions import ModelFileError
 from gwi.parts import decode_parameter
 from gwi.storage.container import from_bytes
 from gwi.storage.description import decode_summary
+from gwi.storage.frame_predictors import decode_frame_predictor
 from gwi.storage.header import open_file, printable
 from gwi.storage.models import decode_model, decode_seen
 from gwi.tables.transformer import TableEncoder
@@ -76,7 +77,16 @@ def from_content(
     except (LookupError, TypeError, ValueError) as error:
         raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
     estimator._targets.restore(estimator.model_, _part(document, "one_target", bool, name), name)
-    num_features = math.prod(estimator.model_.embedding.shape)
+    num_features = estimator.model_.embedding.num_own
+    try:
+        estimator.frame_predictors_ = tuple(
+            decode_frame_predictor(node, tensors) for node in document.get("frame_predictors", ())
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
+    carried = math.prod(estimator.model_.embedding.shape) - num_features
+    if carried != len(estimator.frame_predictors_) * len(estimator.model_.embedding.scales.y_scale):
+        raise ModelFileError(f"{name}: rows carry other values than its predictors give; save the model again.")
     # A parameter that was an object is not in the file; what it became is in the model.
     if "kernel" not in parameters:
         estimator.set_params(kernel=estimator.model_.posterior.kernel.prior_kernel)

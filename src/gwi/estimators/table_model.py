@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gwi._files import write_atomically
 from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.inputs import checked_rows
 from gwi.estimators.persistence import from_content
 from gwi.estimators.regressor import GWIRegressor
 from gwi.estimators.table_targets import TARGETS, TaskName
@@ -118,7 +119,7 @@ class TableModel:
 
     def rows(self, table: Table, unlike: Unlike | None = None) -> NDArray[Any]:
         """The numbers of each row; `unlike` counts those unlike the rows of the fit."""
-        X = self.encoder.transform(table, unlike)
+        X = checked_rows(self.estimator, table, unlike)
         if unlike is not None:
             embedding: Any = self.estimator.model_.embedding
             self.encoder.note_outside(embedding.outside(X), unlike)

@@ -90,13 +90,14 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     fit = estimator._fit
     training = fit.data.x if fit is not None else z if len(z) >= summary.num_rows else None
     mean, std = model.law(rows)
+    own = model.embedding.num_own
     errors = np.abs(targets - mean) / std
     checks = (
         _mean_and_kernel(errors, std, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
         _calibration(model, estimator.conformal, (targets - mean) / std),
-        _duplicates(x, training),
-        far_from_training(x, z if training is None else training),
+        _duplicates(x[:, :own], None if training is None else training[:, :own]),
+        far_from_training(x[:, :own], (z if training is None else training)[:, :own]),
     )
     return Diagnosis(found(checks), tuple((check.kind, check.value) for check in checks), len(rows))
 

@@ -26,7 +26,8 @@ from gwi.fitting import plan
 from gwi.fitting.data import FitData, FitOptions, HeldOut, variance_at
 from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice
-from gwi.fitting.learners import Pending, estimator_learner, kernel_member
+from gwi.fitting.jobs import Pending
+from gwi.fitting.learners import estimator_learner, kernel_member
 from gwi.fitting.logit_correction import corrected
 from gwi.fitting.logit_scales import Judgement, TemperingName, choose_scales
 from gwi.fitting.logit_targets import dirichlet_coding, indicator_coding, indicator_rates, indicators, rescaled
@@ -171,6 +172,10 @@ class ClassificationTask(Task):
     def plain(self, model: Any) -> Any:
         """A fitted classifier's logits, as plain numbers where they can be held so."""
         return plain_classifier(model, self.classes) or ClassifierLogits(model, self.classes)
+
+    def frame_model(self, model: Any) -> Any:
+        """Logits of a classifier; those of a function are taken as they are."""
+        return ClassifierLogits(model, self.classes) if self.is_predictor(model) or hasattr(model, "predict_proba") else model
 
     def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
         """Labels."""

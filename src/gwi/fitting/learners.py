@@ -1,24 +1,21 @@
 """Learners of means: each is trained on the rows and judged on rows it has not seen.
 
-All work on standardised rows and targets. What differs between tasks, they ask of the `Task`. Fits of scikit-learn's
-estimators are independent of each other, folds times means: joblib does them here, on all cores, or on a cluster.
+All work on standardised rows and targets. What differs between tasks, they ask of the `Task`.
 """
 
 from __future__ import annotations
 
 import copy
+import operator
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from joblib import Parallel, delayed, parallel_config
-from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -35,6 +32,7 @@ from gwi.core.prior import PriorFit
 from gwi.core.row_sums import row_sums
 from gwi.core.scaling import Scales
 from gwi.fitting.data import FitData, FitOptions
+from gwi.fitting.jobs import OwnLearner, Pending
 from gwi.fitting.task import Member, NetworkSize, Task
 from gwi.parts import Frozen, Network, Trained
 
@@ -44,6 +42,8 @@ TRAIN_HERE = "To have it trained on the training rows, pass gwi.Trained(module),
 
 def name_of(item: Any) -> str:
     """What a mean is called in the summary."""
+    if isinstance(item, OwnLearner):
+        return item.name
     if isinstance(item, Network):
         return "network"
     item = item.module if isinstance(item, Frozen | Trained) else item
@@ -65,6 +65,8 @@ def learn(
         place: of the mean among those that are learned, which names its checkpoint.
     """
     name = name_of(item)
+    if isinstance(item, OwnLearner):
+        return item.learn(data, task)
     if isinstance(item, Network):
         return network_learner(data, task, item, prior, options, place)
     if isinstance(item, str) and item in task.names:
@@ -252,60 +254,6 @@ def stack(means: Sequence[nn.Module], weights: Float[Tensor, "J K"], handover: H
     return ConvexMean([means[i] for i in used], weights[:, used] / weights[:, used].sum(1, keepdim=True), handover)
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A mean whose fits, one for all rows and one for each fold, are independent of each other and of all else.
-
-    Attributes:
-        name: for the summary.
-        jobs: each gives a mean and the seconds that it took; the first is that on all rows.
-    """
-
-    name: str
-    jobs: tuple[Callable[[], tuple[nn.Module, float]], ...]
-
-    def finished(self, data: FitData, results: Sequence[tuple[nn.Module, float]]) -> Member:
-        """The mean, judged, from what the jobs gave."""
-        (mean, _), *others = results
-        held_out = data.held_out.predicted(mean, [fold_mean for fold_mean, _ in others])
-        return Member(self.name, mean, held_out, sum(seconds for _, seconds in results))
-
-
-def run_pending(data: FitData, members: Sequence[Member | Pending], options: FitOptions) -> tuple[Member, ...]:
-    """The members, with all pending fits done: side by side where `n_jobs` or joblib's context says so."""
-    jobs = [job for member in members if isinstance(member, Pending) for job in member.jobs]
-    if not jobs:
-        return tuple(member for member in members if isinstance(member, Member))
-
-    def run() -> list[tuple[nn.Module, float]]:
-        results = []
-        for i, result in enumerate(Parallel(n_jobs=options.n_jobs, return_as="generator")(map(delayed(_on_one_worker), jobs))):
-            results.append(result)
-            options.report("independent fits", (i + 1) / len(jobs))
-        return results
-
-    results = iter(data.decided(run))
-    return tuple(
-        member.finished(data, [next(results) for _ in member.jobs]) if isinstance(member, Pending) else member
-        for member in members
-    )
-
-
-def _on_one_worker(job: Callable[[], T]) -> T:
-    """The job; on a Dask cluster, with what it does side by side in threads of its own worker.
-
-    Without that the trees of a forest become tasks of the cluster, thousands of them, around data that lives on one worker: when
-    it dies the whole fit fails, where a job is just done again.
-    """
-    if type(get_active_backend()[0]).__name__ != "DaskDistributedBackend":
-        return job()
-    with parallel_config(backend="threading"):
-        return job()
-
-
 def estimator_learner(estimator: Any, data: FitData, task: Task, *, name: str, standardised: bool = False) -> Pending:
     """An unfitted scikit-learn regressor or classifier: a clone for each fold, and one on all rows; with a stream on the sample.
 
@@ -354,15 +302,17 @@ def _fit_estimator(
     return mean if scales is None else OriginalRowsMean(mean, scales), time.perf_counter() - start
 
 
-def fitted(model: Any, x: NDArray[Any], target: NDArray[Any], weight: NDArray[Any]) -> Any:
-    """The model, fitted with the weights: as it takes them, or by rows that are repeated."""
+def fitted(
+    model: Any, x: Any, target: NDArray[Any], weight: NDArray[Any], take: Callable[[Any, NDArray[Any]], Any] = operator.getitem
+) -> Any:
+    """The model, fitted with the weights: as it takes them, or by rows that are repeated, which `take` takes out of x."""
     argument = _weight_argument(model)
     if np.allclose(weight, weight[0]):
         return model.fit(x, target)
     if argument is not None:
         return model.fit(x, target, **{argument: weight})
-    count = _counts(weight)
-    return model.fit(x.repeat(count, axis=0), target.repeat(count, axis=0))
+    rows = np.arange(len(weight)).repeat(_counts(weight))
+    return model.fit(take(x, rows), target[rows])
 
 
 def require_weights(estimator: Any, weight: NDArray[Any], name: str) -> None:

@@ -19,12 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
 from gwi.fitting.folds import NUM_FOLDS, folds
+from gwi.fitting.frame_learners import widened
 from gwi.fitting.held_out_covariance import (
     CovarianceSolver,
     said_of_context,
@@ -33,7 +35,8 @@ from gwi.fitting.held_out_covariance import (
     with_context,
 )
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
-from gwi.fitting.learners import learn, name_of, run_pending, stack
+from gwi.fitting.jobs import run_pending
+from gwi.fitting.learners import learn, name_of, stack
 from gwi.fitting.task import Fit, StackedMean, Task
 
 # Nats of held-out rows by which another mean must be better than the stack. On practice tables with 60, 100 and 200 rows the GP
@@ -165,12 +168,15 @@ def finish(
     solver = CovarianceSolver(data, fitted, z, options.covariance, context, task.sparse_covariance)
     covariances = solver.solve(task.noise_levels(data, solver, refined))
     s = torch.stack([part.whitened_covariance for part in covariances])
-    kernel = SparsePosteriorKernel(fitted.kernel, z, s)
+    means, prior_kernel, z, embedding = widened([member.mean for member in refined.members], fitted.kernel, z, embedding)
+    kernel = SparsePosteriorKernel(prior_kernel, z, s)
     # Only the r of what kernel means learned says where these know little.
     knows = options.covariance.kernel_fit == "targets"
     handover = task.handover(refined, data.held_out, covariances, kernel) if knows else None
-    mean = stack([member.mean for member in refined.members], refined.weights, handover)
+    mean = stack(means, refined.weights, handover)
     posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
     note = "; ".join(filter(None, (data.note, said, said_of_context(covariances), said_of_gap(covariances))))
     model, summary = task.calibrate(data, posterior, refined, covariances, embedding, note)
-    return Fit(model, replace(summary, seconds=time.perf_counter() - start), data, prior, stacked, embedding)
+    # For looks at the model at training rows; these carry the average of what others add.
+    wide = data if z.shape[1] == data.x.shape[1] else replace(data, x=pad(data.x, (0, z.shape[1] - data.x.shape[1])))
+    return Fit(model, replace(summary, seconds=time.perf_counter() - start), wide, prior, stacked, embedding)

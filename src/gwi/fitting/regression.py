@@ -27,7 +27,8 @@ from gwi.fitting import plan
 from gwi.fitting.data import FitData, FitOptions, HeldOut
 from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice, is_wide, prior_for
-from gwi.fitting.learners import Pending, estimator_learner, kernel_member, linear_learner, network_learner
+from gwi.fitting.jobs import Pending
+from gwi.fitting.learners import estimator_learner, kernel_member, linear_learner, network_learner
 from gwi.fitting.stacking import convex_weights, cross_fitted, student_precision
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel

@@ -29,7 +29,7 @@ from gwi.predictors.linear import plain_predictor
 if TYPE_CHECKING:
     from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
     from gwi.fitting.hyperparameters import PriorChoice
-    from gwi.fitting.learners import Pending
+    from gwi.fitting.jobs import Pending
 
 
 # Epochs of a user's network that is a member of a stack.
@@ -236,6 +236,14 @@ class Task(ABC):
     def estimator_target(self, y: NDArray[Any]) -> NDArray[Any]:
         """Targets, one row each, as predictors take them: one column as one axis."""
         return y[:, 0] if y.shape[1] == 1 else y
+
+    def frame_target(self, y: NDArray[Any], scales: Scales) -> NDArray[Any]:
+        """Targets, one row each, as predictors of data frames take them: in the user's own units."""
+        return self.estimator_target(y * scales.y_scale + scales.y_centre)
+
+    def frame_model(self, model: Any) -> Any:
+        """A fitted predictor of data frames that gives what means of this task give, in own units."""
+        return model
 
     def constant_mean(self, target: NDArray[Any]) -> nn.Module | None:
         """What stands for a predictor where there is nothing to learn; None where there is, or where it learns constants."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.predictors.linear import TAGS, Predictor, plain_predictor
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier
-from gwi.storage.header import number, printable, refuse_if
+from gwi.storage.header import number, printable, refuse_if, whole
 from gwi.storage.kernels import FREE_POINTS, Node, Reader, Writer, tag_of
 
 # Tags in a file, never names of classes.
@@ -56,6 +57,10 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
         return {"type": "constant", "values": w.put(f"{name}.values", mean.values)}
     if isinstance(mean, means.FirstColumns):
         return {"type": "first-columns"}
+    if isinstance(mean, means.SomeColumns):
+        return {"type": "columns", "first": mean.first}
+    if isinstance(mean, means.LeadingColumns):
+        return {"type": "leading-columns", "count": mean.count, "mean": encode_mean(mean.mean, w, name)}
     if isinstance(mean, means.KernelMean) and mean.prior_mean is None:
         if len(mean.inducing_points) > FREE_POINTS:
             raise UnsavableError(
@@ -94,6 +99,17 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
         return _OF_ROWS[kind](inner, r.scales, decode_shape(node["shape"], r.scales) if "shape" in node else None)
     if kind == "constant":
         return means.ConstantMean(r.get(node["values"], 1))
+    if kind == "columns":
+        return means.SomeColumns(
+            whole(node["first"], "the first column of a mean", len(r.scales.x_scale) - num_outputs), num_outputs
+        )
+    if kind == "leading-columns":
+        every, count = r.scales, whole(node["count"], "the columns of a mean", len(r.scales.x_scale))
+        # What is inside knows of these alone.
+        r.scales = replace(every, x_centre=every.x_centre[:count], x_scale=every.x_scale[:count])
+        inner = decode_mean(node["mean"], r, depth + 1)
+        r.scales = every
+        return means.LeadingColumns(inner, count)
     if kind == "first-columns":
         return means.FirstColumns(num_outputs)
     if kind == "kernel":

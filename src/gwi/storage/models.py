@@ -30,6 +30,7 @@ from gwi.models.regression import RegressionModel
 from gwi.models.seen import MOST_HASHES, SeenRows
 from gwi.parts import encode_parameter
 from gwi.storage.description import decode_labels, encode_labels, encode_summary
+from gwi.storage.frame_predictors import encode_frame_predictor
 from gwi.storage.header import number, printable, refuse_if, whole
 from gwi.storage.kernels import FREE_ENTRIES, FREE_POINTS, Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
 from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
@@ -246,7 +247,8 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
         span = None
         if node["span"] is not None:
             low, high = (r.get(name, 1).cpu().numpy() for name in node["span"])
-            refuse_if(not len(low) == len(high) == len(scales.x_scale), "the range of the columns is that of other columns")
+            fits = 0 < len(low) == len(high) <= len(scales.x_scale)
+            refuse_if(not fits, "the range of the columns is that of other columns")
             span = low, high
         return StandardisedRows(scales, decode_shape(node["shape"], scales), span)
     refuse_if(node["type"] != "network-features", "rows are of an unknown type")
@@ -335,6 +337,11 @@ def encode_estimator(estimator: Any, hashes: bool = True) -> tuple[Node, dict[st
     }
     if encoder is not None:
         document["table"] = {"columns": encoder.to_json(), "scores": {}}
+    if estimator.frame_predictors_:
+        document["frame_predictors"] = [
+            encode_frame_predictor(predictor, tensors, f"frame_predictor.{i}")
+            for i, predictor in enumerate(estimator.frame_predictors_)
+        ]
     return document, tensors
 
 
