@@ -1,6 +1,6 @@
 """The default on 30 to 200 rows against ridge regression, an exact GP and CatBoost, each by itself.
 
-    pip install -e .[peers]
+    pip install -e .[boosters]
     python -m benchmarks.studies.few_rows [--draws 20]
 
 writes results/few_rows.csv: NLL and CRPS in units of the target's standard deviation, at up to 1,000 other rows of eight practice

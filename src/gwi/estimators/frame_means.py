@@ -16,7 +16,6 @@ from gwi.fitting.learners import name_of
 from gwi.tables.forms import require_frame, rows_of
 from gwi.tables.frame_predictor import FramePredictor
 from gwi.tables.frames import is_frame
-from gwi.tables.source import Table
 
 
 def on_frames(estimator: Any, means: list[Any] | None, X: Any, rows: NDArray[np.int64], validation: Any) -> list[Any] | None:
@@ -50,5 +49,4 @@ def sees_frames(mean: Any, mixed: bool) -> bool:
 
 def with_predictions(predictors: Sequence[FramePredictor], X: Any, numbers: NDArray[Any]) -> NDArray[Any]:
     """Rows with what predictors of frames say of each behind its own columns."""
-    require_frame(X, is_frame(X) or isinstance(X, Table))
     return np.column_stack([numbers, *(predictor.predict(X) for predictor in predictors)])

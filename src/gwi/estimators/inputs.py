@@ -21,7 +21,9 @@ from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
 from gwi.parts import ContextChoice, covariance_part, require_choice
 from gwi.streaming.batches import Batches, checked_shapes, pair_of
+from gwi.tables.forms import require_frame
 from gwi.tables.frames import frame_names, in_order, is_frame, is_pandas, is_plain
+from gwi.tables.source import Table
 from gwi.tables.transformer import Encoded, TableEncoder
 from gwi.tables.unlike import Unlike
 
@@ -156,8 +158,10 @@ def checked_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArra
     """
     if isinstance(X, Encoded):
         return X.numbers
-    numbers = _own_columns(estimator, X, unlike)
-    return with_predictions(estimator.frame_predictors_, X, numbers) if estimator.frame_predictors_ else numbers
+    if not estimator.frame_predictors_:
+        return _own_columns(estimator, X, unlike)
+    require_frame(X, is_frame(X) or isinstance(X, Table))
+    return with_predictions(estimator.frame_predictors_, X, _own_columns(estimator, X, unlike))
 
 
 def _own_columns(estimator: Any, X: Any, unlike: Unlike | None) -> NDArray[Any]:

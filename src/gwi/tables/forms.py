@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 from gwi.exceptions import UnsavableError, UserError
 from gwi.tables.frames import frame_names, frame_table, is_pandas
 from gwi.tables.names import require_columns
+from gwi.tables.parsing import numbers, texts
 from gwi.tables.source import Table
 
 Library = Literal["pandas", "polars", "pyarrow"]
+# How kinds of numbers begin in all libraries, and truth values as text files write them.
+_NUMBERS = ("int", "uint", "float", "double", "half", "decimal")
+_TRUTH = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,12 @@ class FrameForm:
         require_columns(names, X.names if isinstance(X, Table) else frame_names(X), "X")
         if self.library == "pandas":
             known = not isinstance(X, Table) and is_pandas(X)
-            frame = X[names] if known else _arrow(X, names).to_pandas()
+            frame = X[names] if known else _arrow(X, self.columns).to_pandas()
             changed = {name: _as_pandas(frame[name], column) for name, column in self.columns.items()}
             return frame.assign(**{name: values for name, values in changed.items() if values is not frame[name]})
         if not isinstance(X, Table) and library_of(X) == self.library and not hasattr(X, "collect"):
             return X.select(names)
-        table = _cast(_arrow(X, names), [column.kind for column in self.columns.values()])
+        table = _cast(_arrow(X, self.columns), [column.kind for column in self.columns.values()])
         if self.library == "pyarrow":
             return table
         import polars
@@ -160,8 +164,24 @@ def _as_pandas(values: Any, column: Column) -> Any:
         return values
 
 
-def _arrow(X: Any, names: Sequence[str]) -> Any:
-    return (X if isinstance(X, Table) else frame_table(X)).data.select(list(names))
+def _arrow(X: Any, columns: Mapping[str, Column]) -> Any:
+    """Columns of Arrow; those of a text file, whose cells are all text, as the numbers or the text that they are."""
+    import pyarrow as pa
+
+    table = X if isinstance(X, Table) else frame_table(X)
+    found = {}
+    for name, column in columns.items():
+        raw = table.data.column(name)
+        is_text = isinstance(X, Table) and (pa.types.is_string(raw.type) or pa.types.is_large_string(raw.type))
+        if is_text and column.kind.lower().startswith(_NUMBERS):
+            values = numbers(table, name)
+            raw = pa.array(values, mask=np.isnan(values))
+        elif is_text and column.kind.startswith("bool"):
+            raw = pa.array([_TRUTH.get(str(value).lower()) for value in texts(table, name).to_pylist()])
+        elif is_text:
+            raw = texts(table, name)
+        found[name] = raw
+    return pa.table(found)
 
 
 def _cast(table: Any, kinds: Sequence[str]) -> Any:

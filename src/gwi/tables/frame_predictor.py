@@ -48,7 +48,12 @@ class FramePredictor:
         with warnings.catch_warnings():
             # Names are those of its fit: some libraries say so at every call.
             warnings.filterwarnings("ignore", message=".*feature.?names?.*")
-            values = np.asarray(ask(frame), dtype=np.float64)
+            try:
+                values = np.asarray(ask(frame), dtype=np.float64)
+            except Exception as error:
+                # Of any type: it is the user's own code, or that of any library.
+                said = " ".join(str(error).split())[:300]
+                raise UserError(f"{self.name} does not take these rows: {type(error).__name__}: {said}") from error
         values = values[:, None] if values.ndim == 1 else values
         num_rows = len(X) if isinstance(X, Table) else len(frame)
         if values.ndim != 2 or len(values) != num_rows:
@@ -89,20 +94,18 @@ def fitted_predictor(model: Any, known: Any, X: Any, name: str) -> FramePredicto
     Raises:
         UserError: with its own words, when it takes the frame in no form.
     """
-    some, first = rows_of(X, np.arange(min(NUM_TRIED, len(X)))), None
+    some = rows_of(X, np.arange(min(NUM_TRIED, len(X))))
+    first: UserError | None = None
     for form in _forms(known, X):
         predictor = FramePredictor(model, form, name)
         try:
             predictor.predict(some)
-        except UserError:
-            raise
-        except Exception as error:
-            # Of any type: it is the user's own code, or that of any library.
+        except UserError as error:
             first = error if first is None else first
         else:
             return predictor
-    said = " ".join(str(first).split())[:300]
-    raise UserError(f"{name} does not take these frames: {type(first).__name__}: {said}") from first
+    assert first is not None
+    raise first
 
 
 def _forms(known: Any, X: Any) -> Iterator[FrameForm]:
