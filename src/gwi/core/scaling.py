@@ -132,7 +132,7 @@ class StandardisedRows(nn.Module):
         low, high = (self.scales.original_rows(end.cpu().numpy()) for end in (x.amin(0), x.amax(0)))
         return StandardisedRows(self.scales, self.shape, (low, high))
 
-    def reaching(self, X: Float[Array, "N D"]) -> StandardisedRows:
+    def reaching(self, X: Float[Array, "N E"]) -> StandardisedRows:
         """The same with a range that holds these rows too."""
         if self.span is None:
             return self
@@ -140,8 +140,8 @@ class StandardisedRows(nn.Module):
         low, high = np.minimum(self.span[0], X.min(0)), np.maximum(self.span[1], X.max(0))
         return StandardisedRows(self.scales, self.shape, (low, high))
 
-    def outside(self, X: Float[Array, "N D"]) -> Bool[NDArray[Any], "N D"]:
-        """Which values are far outside of the training rows'; none where their range is not known."""
+    def outside(self, X: Float[Array, "N E"]) -> Bool[NDArray[Any], "N D"]:
+        """Which values of a row's own columns are far outside of the training rows'; none where their range is not known."""
         if self.span is None:
             return np.zeros(X.shape, dtype=np.bool_)
         low, high = self.span

@@ -261,7 +261,7 @@ class GWIEstimator(BaseEstimator):
             task, training.x, training.y, options, weight=training.weight, validation=judged, groups=training.groups
         ).noted(training.note)
         if not self._by_paper:
-            means = on_frames(self, inputs.asked_means(self.mean), brought.X, training.brought, brought.validation)
+            means = on_frames(self, inputs.asked_means(self.mean), brought, training)
             return partial(pipeline.fit, data, task, means, options)
         if validation is not None:
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")

@@ -28,9 +28,9 @@ from gwi.fitting.data import FitData
 from gwi.fitting.jobs import OwnLearner, Pending
 from gwi.fitting.learners import fitted, require_weights
 from gwi.fitting.task import Member, Task
-from gwi.predictors.boosters import booster_of
+from gwi.predictors.boosters import booster_of, is_fitted
 from gwi.tables.forms import FrameForm, rows_of
-from gwi.tables.frame_predictor import FramePredictor, fitted_predictor, is_fitted
+from gwi.tables.frame_predictor import FramePredictor, fitted_predictor
 
 
 @dataclass(frozen=True, eq=False)

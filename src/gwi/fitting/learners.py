@@ -18,10 +18,9 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor, nn
 
 from gwi.core.handover import Handover
@@ -35,6 +34,7 @@ from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.jobs import OwnLearner, Pending
 from gwi.fitting.task import Member, NetworkSize, Task
 from gwi.parts import Frozen, Network, Trained
+from gwi.predictors.boosters import booster_of, is_fitted, library_of
 
 # To who brings a torch module.
 TRAIN_HERE = "To have it trained on the training rows, pass gwi.Trained(module), or for classes gwi.Joint(module)."
@@ -80,10 +80,10 @@ def learn(
         # A copy: the posterior holds its parts still, and the user's network keeps its flags.
         mean = ModuleMean(copy.deepcopy(module).eval())
         return frozen_learner(mean, "a torch module is taken as it is: it", data, task, name, " " + TRAIN_HERE)
+    if library_of(item) is not None and is_fitted(item):
+        return frozen_learner(FixedMean(task.plain(booster_of(item))), f"the fitted {name}", data, task, name)
     if task.is_predictor(item):
-        try:
-            check_is_fitted(item)
-        except NotFittedError:
+        if not is_fitted(item):
             return estimator_learner(item, data, task, name=name)
         return frozen_learner(FixedMean(task.plain(item)), f"the fitted {name}", data, task, name)
     if callable(item) and not hasattr(item, "fit"):

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from gwi.exceptions import ModelFileError
 
@@ -66,6 +68,21 @@ def library_of(model: Any) -> str | None:
     """Which of the libraries a model is of; None where of none."""
     first = type(model).__module__.partition(".")[0]
     return first if first in _ASK and hasattr(model, "predict") else None
+
+
+def is_fitted(model: Any) -> bool:
+    """Whether an object predicts already: what cannot be fitted does."""
+    if not hasattr(model, "fit"):
+        return True
+    if callable(getattr(model, "is_fitted", None)):
+        return bool(model.is_fitted())
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        return False
+    except TypeError:
+        return True
+    return True
 
 
 def booster_from(library: str, content: bytes, classes: NDArray[Any] | None) -> Booster:

@@ -17,6 +17,7 @@ from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
 from gwi.predictors.linear import TAGS, Predictor, plain_predictor
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier
+from gwi.storage.frame_predictors import decode_booster, encode_booster
 from gwi.storage.header import number, printable, refuse_if, whole
 from gwi.storage.kernels import FREE_POINTS, Node, Reader, Writer, tag_of
 
@@ -220,17 +221,22 @@ def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
         plain, named = predictor.plain(), predictor.estimator
     else:
         plain, named = predictor if isinstance(predictor, PlainClassifier) else plain_predictor(predictor), predictor
+    if plain is None and (booster := encode_booster(predictor, w, name)) is not None:
+        return booster
     if plain is None:
         called = getattr(named, "__name__", type(named).__name__)
         raise UnsavableError(
             f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
-            "scikit-learn's boosting, forests, decision trees and linear models; a torch module is stored as its state dict."
+            "scikit-learn's boosting, forests, decision trees and linear models, boosters of LightGBM, XGBoost and CatBoost; a torch "
+            "module is stored as its state dict."
         )
     arrays = {key: w.put(f"{name}.{key}", value) for key, value in plain.arrays().items()}
     return {"type": tag_of(plain, _PREDICTORS), "arrays": arrays}
 
 
 def _decode_predictor(node: Node, r: Reader) -> Any:
+    if node["type"] == "booster":
+        return decode_booster(node, r.get(node["content"], 1, torch.uint8))
     arrays = {key: r.get(ref, None, None).cpu().numpy() for key, ref in node["arrays"].items()}
     predictor = _PREDICTORS[node["type"]].from_arrays(arrays)
     refuse_if(predictor.num_features != len(r.scales.x_scale), "a predictor has other columns than the rows")

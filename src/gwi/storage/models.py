@@ -338,10 +338,9 @@ def encode_estimator(estimator: Any, hashes: bool = True) -> tuple[Node, dict[st
     if encoder is not None:
         document["table"] = {"columns": encoder.to_json(), "scores": {}}
     if estimator.frame_predictors_:
-        document["frame_predictors"] = [
-            encode_frame_predictor(predictor, tensors, f"frame_predictor.{i}")
-            for i, predictor in enumerate(estimator.frame_predictors_)
-        ]
+        w, predictors = Writer(), enumerate(estimator.frame_predictors_)
+        document["frame_predictors"] = [encode_frame_predictor(one, w, f"frame_predictor.{i}") for i, one in predictors]
+        tensors |= w.tensors
     return document, tensors
 
 

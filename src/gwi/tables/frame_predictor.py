@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
@@ -65,21 +63,6 @@ class FramePredictor:
         if len(bad):
             raise UserError(f"{self.name} gives no finite number at {len(bad)} of {num_rows} rows, the first is row {bad[0]}.")
         return values
-
-
-def is_fitted(model: Any) -> bool:
-    """Whether an object predicts already: what cannot be fitted does."""
-    if not hasattr(model, "fit"):
-        return True
-    if callable(getattr(model, "is_fitted", None)):
-        return bool(model.is_fitted())
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        return False
-    except TypeError:
-        return True
-    return True
 
 
 def fitted_predictor(model: Any, known: Any, X: Any, name: str) -> FramePredictor:
