@@ -227,8 +227,8 @@ def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
         called = getattr(named, "__name__", type(named).__name__)
         raise UnsavableError(
             f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
-            "scikit-learn's boosting, forests, decision trees and linear models, boosters of LightGBM, XGBoost and CatBoost; a torch "
-            "module is stored as its state dict."
+            "scikit-learn's boosting, forests, decision trees and linear models, boosters of LightGBM, XGBoost and CatBoost; a "
+            "torch module is stored as its state dict."
         )
     arrays = {key: w.put(f"{name}.{key}", value) for key, value in plain.arrays().items()}
     return {"type": tag_of(plain, _PREDICTORS), "arrays": arrays}
