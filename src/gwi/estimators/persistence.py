@@ -17,9 +17,9 @@ from gwi.exceptions import ModelFileError
 from gwi.parts import decode_parameter
 from gwi.storage.container import from_bytes
 from gwi.storage.description import decode_summary
-from gwi.storage.frame_predictors import decode_frame_predictor
 from gwi.storage.header import open_file, printable
 from gwi.storage.models import decode_model, decode_seen
+from gwi.storage.predictors import decode_frame_predictor
 from gwi.tables.transformer import TableEncoder
 
 

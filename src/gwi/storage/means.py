@@ -15,11 +15,10 @@ from gwi.core.handover import Handover
 from gwi.core.networks import EnsembleMLP
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
-from gwi.predictors.linear import TAGS, Predictor, plain_predictor
-from gwi.predictors.logits import ClassifierLogits, PlainClassifier
-from gwi.storage.frame_predictors import decode_booster, encode_booster
+from gwi.predictors.logits import ClassifierLogits
 from gwi.storage.header import number, printable, refuse_if, whole
 from gwi.storage.kernels import FREE_POINTS, Node, Reader, Writer, tag_of
+from gwi.storage.predictors import decode_predictor, encode_predictor
 
 # Tags in a file, never names of classes.
 _COMPOSED: dict[str, type[nn.Module]] = {"sum": means.SumMean, "weighted": means.ConvexMean, "per-target": means.JoinedMean}
@@ -33,7 +32,6 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 # Of what is handed over, with their numbers of axes.
 _HANDOVER = {"gives": (1, torch.bool), "shares": (2, torch.float64), "known": (1, torch.float64), "error": (1, torch.float64)}
-_PREDICTORS: dict[str, type[Predictor | PlainClassifier]] = {**TAGS, "classifier": PlainClassifier}
 
 
 def encode_mean(mean: Any, w: Writer, name: str) -> Node:
@@ -215,29 +213,21 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
 
 
 def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
-    plain: Predictor | PlainClassifier | None
-    if isinstance(predictor, ClassifierLogits):
-        # The wrapper is ours; what cannot be stored is what it wraps.
-        plain, named = predictor.plain(), predictor.estimator
-    else:
-        plain, named = predictor if isinstance(predictor, PlainClassifier) else plain_predictor(predictor), predictor
-    if plain is None and (booster := encode_booster(predictor, w, name)) is not None:
-        return booster
-    if plain is None:
+    node = encode_predictor(predictor, w, name)
+    if node is None:
+        # The wrapper of a classifier is ours; what cannot be stored is what it wraps.
+        named = predictor.estimator if isinstance(predictor, ClassifierLogits) else predictor
         called = getattr(named, "__name__", type(named).__name__)
         raise UnsavableError(
             f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
             "scikit-learn's boosting, forests, decision trees and linear models, boosters of LightGBM, XGBoost and CatBoost; a "
             "torch module is stored as its state dict."
         )
-    arrays = {key: w.put(f"{name}.{key}", value) for key, value in plain.arrays().items()}
-    return {"type": tag_of(plain, _PREDICTORS), "arrays": arrays}
+    return node
 
 
 def _decode_predictor(node: Node, r: Reader) -> Any:
-    if node["type"] == "booster":
-        return decode_booster(node, r.get(node["content"], 1, torch.uint8))
-    arrays = {key: r.get(ref, None, None).cpu().numpy() for key, ref in node["arrays"].items()}
-    predictor = _PREDICTORS[node["type"]].from_arrays(arrays)
-    refuse_if(predictor.num_features != len(r.scales.x_scale), "a predictor has other columns than the rows")
+    predictor = decode_predictor(node, lambda name: r.get(name, None, None))
+    fits = node["type"] == "booster" or predictor.num_features == len(r.scales.x_scale)
+    refuse_if(not fits, "a predictor has other columns than the rows")
     return predictor

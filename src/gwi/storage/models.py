@@ -30,10 +30,10 @@ from gwi.models.regression import RegressionModel
 from gwi.models.seen import MOST_HASHES, SeenRows
 from gwi.parts import encode_parameter
 from gwi.storage.description import decode_labels, encode_labels, encode_summary
-from gwi.storage.frame_predictors import encode_frame_predictor
 from gwi.storage.header import number, printable, refuse_if, whole
 from gwi.storage.kernels import FREE_ENTRIES, FREE_POINTS, Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
 from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
+from gwi.storage.predictors import encode_frame_predictor
 
 Model = RegressionModel | ClassificationModel
 # Tags in a file, never names of classes.
