@@ -5,8 +5,8 @@
 
 writes results/mixed_tables.csv: NLL, CRPS or Brier score, coverage and CPU seconds of each method, a fifth of the rows held out,
 storms by name. Boosters get text as categories and stop by a fifth of the training rows; then they learn all rows. CatBoost has
-a variance of its own; the others, and CatBoost once more, have one variance and the tails that five out-of-fold fits ask for, as
-ours are chosen. A run that was stopped goes on where it was.
+a variance of its own; the others, and CatBoost once more, have one variance by five out-of-fold fits, normal and with tails that
+are chosen as ours. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ NUMBERS: dict[str, tuple[str, str | None, tuple[str, ...]]] = {
 CLASSES = {"credit": "Status", "churn": "churn", "taxi_tip": "tip"}
 MOST_TREES, PATIENCE, HELD_OUT = 1000, 50, 0.2
 
-Predict = Callable[[pd.DataFrame], Law]
+# What is predicted, by what is added to the method's name.
+Predict = Callable[[pd.DataFrame], dict[str, Any]]
 
 
 def main() -> None:
@@ -53,12 +54,13 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    done = {(r["table"], int(r["split"])) for r in read("mixed_tables")}
+    done = {(r["table"], int(r["split"]), r["method"]) for r in read("mixed_tables")}
     for split in range(arguments.splits):
         for name in (*NUMBERS, *CLASSES):
-            if (name, split) not in done:
-                append("mixed_tables", list(measure(name, split, arguments.most_rows)))
-                print(name, split, flush=True)
+            for method in OF_NUMBERS if name in NUMBERS else OF_CLASSES:
+                if (name, split, method) not in done:
+                    append("mixed_tables", list(measure(name, split, method, arguments.most_rows)))
+                    print(name, split, method, flush=True)
 
 
 def frame_of(name: str, most_rows: int) -> tuple[pd.DataFrame, Any, Any]:
@@ -74,18 +76,18 @@ def frame_of(name: str, most_rows: int) -> tuple[pd.DataFrame, Any, Any]:
     return frame.drop(columns=leave).reset_index(drop=True), y if name in CLASSES else y.astype(np.float64), groups
 
 
-def measure(name: str, split: int, most_rows: int) -> Iterator[dict[str, Any]]:
-    """Scores of each method on one split."""
+def measure(name: str, split: int, method: str, most_rows: int) -> Iterator[dict[str, Any]]:
+    """Scores of a method on one split; those of the same fits with tails beside those without."""
     frame, y, groups = frame_of(name, most_rows)
     splitter = ShuffleSplit if groups is None else GroupShuffleSplit
     train, test = next(splitter(1, test_size=HELD_OUT, random_state=split).split(frame, y, groups))
-    inside = None if groups is None else groups[train]
-    for method, fit in (OF_NUMBERS if name in NUMBERS else OF_CLASSES).items():
-        start = time.process_time()
-        predict = fit(frame.iloc[train].reset_index(drop=True), y[train], inside, split)
-        found = predict(frame.iloc[test].reset_index(drop=True))
+    inside, start = None if groups is None else groups[train], time.process_time()
+    fit = (OF_NUMBERS if name in NUMBERS else OF_CLASSES)[method]
+    predict = fit(frame.iloc[train].reset_index(drop=True), y[train], inside, split)
+    for called, found in predict(frame.iloc[test].reset_index(drop=True)).items():
         scores = of_numbers(found, y[test], float(y[train].std())) if name in NUMBERS else of_classes(found, y[test], y)
-        yield {"table": name, "split": split, "method": method, **scores, "cpu_seconds": time.process_time() - start}
+        seconds = time.process_time() - start
+        yield {"table": name, "split": split, "method": f"{method}{called}", **scores, "cpu_seconds": seconds}
 
 
 def of_numbers(law: Any, y: Array, unit: float) -> dict[str, float]:
@@ -126,17 +128,15 @@ def gwi_numbers(frame: pd.DataFrame, y: Array, groups: Any, seed: int) -> Predic
 
     def predict(new: pd.DataFrame) -> Law:
         mean, std = model.predict(new, return_std=True)
-        return Law(mean[None], std[None], float(model.model_.degrees_of_freedom[0]))
+        return {"": Law(mean[None], std[None], float(model.model_.degrees_of_freedom[0]))}
 
     return predict
 
 
-def gwi_classes(frame: pd.DataFrame, y: Any, groups: Any, seed: int) -> Callable[[pd.DataFrame], Array]:
+def gwi_classes(frame: pd.DataFrame, y: Any, groups: Any, seed: int) -> Predict:
     """Ours."""
-    return GWIClassifier(random_state=seed).fit(frame, y, groups=groups).predict_proba
-
-
-Mean = Callable[[pd.DataFrame], Array]
+    model = GWIClassifier(random_state=seed).fit(frame, y, groups=groups)
+    return lambda new: {"": model.predict_proba(new)}
 
 
 def catboost(frame: pd.DataFrame, y: Any, seed: int, trees: int | None, loss: str) -> tuple[Any, int]:
@@ -203,13 +203,13 @@ def catboost_own(frame: pd.DataFrame, y: Array, groups: Any, seed: int) -> Predi
 
     def predict(new: pd.DataFrame) -> Law:
         mean, variance = model.predict(as_text(new)).T
-        return Law(mean[None], np.sqrt(variance)[None])
+        return {"": Law(mean[None], np.sqrt(variance)[None])}
 
     return predict
 
 
-def out_of_fold(fit: Any, prepare: Any, tails: bool) -> Callable[[pd.DataFrame, Array, Any, int], Predict]:
-    """One variance for all rows, by fits that have not seen them; with tails as ours are chosen, or normal."""
+def out_of_fold(fit: Any, prepare: Any) -> Callable[[pd.DataFrame, Array, Any, int], Predict]:
+    """One variance for all rows, by fits that have not seen them: normal, and with tails as ours are chosen."""
 
     def fitted(frame: pd.DataFrame, y: Array, groups: Any, seed: int) -> Predict:
         model, trees = fit(prepare(frame, frame), y, seed, None, "RMSE")
@@ -219,25 +219,27 @@ def out_of_fold(fit: Any, prepare: Any, tails: bool) -> Callable[[pd.DataFrame, 
             part = frame.iloc[learn]
             unseen[judge] = fit(prepare(part, part), y[learn], seed, trees, "RMSE")[0].predict(prepare(frame.iloc[judge], part))
         std = float(np.sqrt(np.mean((y - unseen) ** 2)))
-        shape = shape_of((y - unseen) / std) if tails else None
+        shape = shape_of((y - unseen) / std)
 
-        def predict(new: pd.DataFrame) -> Law:
+        def predict(new: pd.DataFrame) -> dict[str, Any]:
             mean = model.predict(prepare(new, frame))
-            if shape is None:
-                return Law(mean[None], np.full_like(mean, std)[None])
-            return Law(mean[None], np.full_like(mean, std * math.sqrt(shape.factor))[None], shape.degrees_of_freedom)
+            scaled = np.full_like(mean, std * math.sqrt(shape.factor))
+            return {
+                "": Law(mean[None], np.full_like(mean, std)[None]),
+                ", tails": Law(mean[None], scaled[None], shape.degrees_of_freedom),
+            }
 
         return predict
 
     return fitted
 
 
-def of_labels(fit: Any, prepare: Any) -> Callable[[pd.DataFrame, Any, Any, int], Any]:
+def of_labels(fit: Any, prepare: Any) -> Callable[[pd.DataFrame, Any, Any, int], Predict]:
     """A classifier's own probabilities."""
 
-    def fitted(frame: pd.DataFrame, y: Any, groups: Any, seed: int) -> Any:
+    def fitted(frame: pd.DataFrame, y: Any, groups: Any, seed: int) -> Predict:
         model, _ = fit(prepare(frame, frame), y, seed, None, "classes")
-        return lambda new: model.predict_proba(prepare(new, frame))
+        return lambda new: {"": model.predict_proba(prepare(new, frame))}
 
     return fitted
 
@@ -248,11 +250,10 @@ def _text(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
 
 OF_NUMBERS: dict[str, Any] = {
     "gwi": gwi_numbers,
-    "CatBoost": catboost_own,
-    "CatBoost, one variance": out_of_fold(catboost, _text, tails=False),
-    "CatBoost, tails": out_of_fold(catboost, _text, tails=True),
-    "LightGBM, tails": out_of_fold(lightgbm, as_categories, tails=True),
-    "HistGB, tails": out_of_fold(histogram, as_categories, tails=True),
+    "CatBoost's own variance": catboost_own,
+    "LightGBM": out_of_fold(lightgbm, as_categories),
+    "HistGB": out_of_fold(histogram, as_categories),
+    "CatBoost": out_of_fold(catboost, _text),
 }
 OF_CLASSES: dict[str, Any] = {
     "gwi": gwi_classes,
