@@ -126,7 +126,7 @@ def gwi_numbers(frame: pd.DataFrame, y: Array, groups: Any, seed: int) -> Predic
     """Ours."""
     model = GWIRegressor(random_state=seed).fit(frame, y, groups=groups)
 
-    def predict(new: pd.DataFrame) -> Law:
+    def predict(new: pd.DataFrame) -> dict[str, Any]:
         mean, std = model.predict(new, return_std=True)
         return {"": Law(mean[None], std[None], float(model.model_.degrees_of_freedom[0]))}
 
@@ -201,7 +201,7 @@ def catboost_own(frame: pd.DataFrame, y: Array, groups: Any, seed: int) -> Predi
     """CatBoost with a mean and a variance."""
     model, _ = catboost(as_text(frame), y, seed, None, "RMSEWithUncertainty")
 
-    def predict(new: pd.DataFrame) -> Law:
+    def predict(new: pd.DataFrame) -> dict[str, Any]:
         mean, variance = model.predict(as_text(new)).T
         return {"": Law(mean[None], np.sqrt(variance)[None])}
 
