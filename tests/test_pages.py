@@ -56,7 +56,7 @@ def check_quickstart(names):
     assert 0.85 <= ((names["lower"] < names["y"][342:]) & (names["y"][342:] < names["upper"])).mean() <= 1
 
 
-def check_your_model(names):
+def check_wrap_your_model(names):
     assert np.isfinite(names["model"].predict(names["X_new"])).all()
     rows, whole = names["X_new"], names["InUnits"]()
     given = names["GWIRegressor"](whole, random_state=0)
@@ -106,7 +106,7 @@ def check_core(names):
 CHECKS = {
     "reference/core.md": check_core,
     "quickstart.md": check_quickstart,
-    "your-model.md": check_your_model,
+    "wrap-your-model.md": check_your_model,
     "bayesian-optimisation.md": check_bayesian_optimisation,
     "classification.md": check_classification,
     "data-frames.md": check_data_frames,
