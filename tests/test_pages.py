@@ -106,7 +106,7 @@ def check_core(names):
 CHECKS = {
     "reference/core.md": check_core,
     "quickstart.md": check_quickstart,
-    "wrap-your-model.md": check_your_model,
+    "wrap-your-model.md": check_wrap_your_model,
     "bayesian-optimisation.md": check_bayesian_optimisation,
     "classification.md": check_classification,
     "data-frames.md": check_data_frames,
