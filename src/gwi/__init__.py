@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gwi.estimators.bulk import score_source as score_source
     from gwi.estimators.classifier import GWIClassifier as GWIClassifier
     from gwi.estimators.persistence import load as load
+    from gwi.estimators.predictor import Predictor as Predictor
     from gwi.estimators.regressor import GWIRegressor as GWIRegressor
     from gwi.evaluation.diagnostics import diagnose as diagnose
     from gwi.parts import Covariance as Covariance
@@ -31,6 +32,7 @@ _NAMES = {
     "estimators.regressor": ["GWIRegressor"],
     "estimators.classifier": ["GWIClassifier"],
     "estimators.persistence": ["load"],
+    "estimators.predictor": ["Predictor"],
     "estimators.bulk": ["predict_source", "score_source"],
     "evaluation.diagnostics": ["diagnose"],
     "parts": ["Covariance", "Features", "Frozen", "Gaussian", "Joint", "Network", "Paper", "RobustMax", "Trained"],

@@ -33,8 +33,8 @@ def predict_source(
     reader = ParquetReader(data)
     if not sum(reader.group_sizes):
         raise ValueError("There are no rows to predict.")
-    if hasattr(model, "encoder_"):
-        names = model.encoder_.encoder_.inputs
+    if hasattr(model, "encoder_") or model.frame_predictors_:
+        names = _names_in_frames(model)
         require_columns(names, reader.schema.names, "The data")
         return _written(output, (model.predict_columns(rows, coverage) for rows, _ in reader.tables(names)))
     known = getattr(model, "feature_names_in_", None)
@@ -46,6 +46,12 @@ def predict_source(
     source = parquet_source(reader, (), features=names)
     chunks = in_order(source, range(len(source.group_sizes)))
     return _written(output, (model.predict_columns(chunk.x, coverage) for chunk in chunks))
+
+
+def _names_in_frames(model: Any) -> list[str]:
+    """The columns that the encoder or a predictor of frames reads."""
+    own = list(model.encoder_.encoder_.inputs) if hasattr(model, "encoder_") else model.feature_names_in_.tolist()
+    return list(dict.fromkeys([*own, *(name for predictor in model.frame_predictors_ for name in predictor.form.columns)]))
 
 
 def _written(output: str | os.PathLike[str], parts: Iterable[dict[str, Any]]) -> Path:
@@ -64,11 +70,8 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
         data: rows with their targets; columns are found by name where the fit knew names.
         target: the column of the targets; None with a loader.
     """
-    if hasattr(model, "encoder_"):
-        raise UserError(
-            "score_source reads numbers, and the model was fitted to a data frame of more than numbers; use `gwi evaluate`, or "
-            "score frames."
-        )
+    if hasattr(model, "encoder_") or model.frame_predictors_:
+        return _scores_of_frames(model, data, target)
     # By name where the fit knew names: a file may have the columns in another order.
     known = getattr(model, "feature_names_in_", None)
     features = None if known is None else known.tolist()
@@ -78,6 +81,22 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
         if chunk.x.shape[1] != model.n_features_in_:
             raise ValueError(f"The data has {chunk.x.shape[1]} columns; the model was fitted to {model.n_features_in_}.")
         totals.append(model.score_totals(model.judge(chunk.x, chunk.y)))
+    if not totals:
+        raise ValueError("There are no rows to score.")
+    return sum(totals[1:], start=totals[0]).scores()
+
+
+def _scores_of_frames(model: Any, data: Any, target: Any) -> Scores | ClassScores:
+    """Scores of a model of data frames on a Parquet file, a folder or a dataset; rows without a target are left out."""
+    reader, names = ParquetReader(data), _names_in_frames(model)
+    if not isinstance(target, str):
+        raise UserError(f"score_source needs the name of the column of the targets; got {target!r}.")
+    require_columns([*names, target], reader.schema.names, "The data")
+    totals: list[Any] = []
+    for rows, _ in reader.tables([*names, target]):
+        known = rows.filter(rows.column(target).is_valid())
+        if len(known):
+            totals.append(model.score_totals(model.judge(model._rows(known.select(names)), known.column(target).to_numpy())))
     if not totals:
         raise ValueError("There are no rows to score.")
     return sum(totals[1:], start=totals[0]).scores()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -182,12 +183,24 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         chosen = np.take_along_axis(self._probabilities(X)[0], self._targets.encode(y)[:, None], axis=1)
         return float(-np.log(chosen.clip(np.finfo(float).tiny)).mean())
 
-    def predict_columns(self, X: Any, coverage: float = 0.95) -> dict[str, Any]:
-        """prediction, a probability for each class and ood_score by name; there is no interval, so `coverage` is not used."""
+    def predict_columns(
+        self, X: Any, coverage: float = 0.95, *, quantiles: Sequence[float] = (), parts: bool = False
+    ) -> dict[str, Any]:
+        """prediction, a probability for each class and ood_score by name.
+
+        Args:
+            X: rows.
+            coverage: not used, for there is no interval.
+            quantiles: not used.
+            parts: whether the entropy of the label follows too, `epistemic` and `aleatoric`.
+        """
         rows = self._rows(X)
-        probabilities = self.model_.probabilities(rows)[0]
+        probabilities, expected = self.model_.probabilities(rows)
         columns: dict[str, Any] = {"prediction": self.classes_[probabilities.argmax(1)]}
         columns |= {f"probability_{label}": probabilities[:, j] for j, label in enumerate(self.classes_)}
+        if parts:
+            total = entropy(probabilities)
+            columns |= {"epistemic": (total - expected).clip(0.0), "aleatoric": np.minimum(expected, total)}
         return columns | {"ood_score": self.model_.prior_share(rows)}
 
     def judge(self, X: Array, y: Any) -> Judged:

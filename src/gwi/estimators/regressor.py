@@ -241,13 +241,27 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         rows = self._rows(X)
         return like(self.model_.prior_share(rows, self.model_.parts(rows)), X)
 
-    def predict_columns(self, X: Any, coverage: float = 0.95) -> dict[str, Any]:
-        """prediction, std, lower, upper and ood_score by name, from one evaluation; with several targets, `prediction_0`, …"""
+    def predict_columns(
+        self, X: Any, coverage: float = 0.95, *, quantiles: Sequence[float] = (), parts: bool = False
+    ) -> dict[str, Any]:
+        """prediction, std, lower, upper and ood_score by name, from one evaluation; with several targets, `prediction_0`, …
+
+        Args:
+            X: rows.
+            coverage: of the interval from lower to upper.
+            quantiles: levels of more columns, such as `quantile_0.9`.
+            parts: whether variances follow too, `epistemic` and `aleatoric`.
+        """
         rows, fitted = self._rows(X), self.model_
         parts_of_rows = fitted.parts(rows)
         mean, std = fitted.law_of(parts_of_rows)
         lower, upper = (mean + std * end[:, None] for end in fitted.ends(coverage, self.conformal).T)
         values = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
+        for level, end in zip(quantiles, fitted.unit_quantiles(quantiles).T, strict=True):
+            values[f"quantile_{level:g}"] = mean + std * end[:, None]
+        if parts:
+            scale = (fitted.scales.y_scale**2 * fitted.tempering_factor)[:, None]
+            values |= {"epistemic": (parts_of_rows[1] + parts_of_rows[2]) * scale, "aleatoric": parts_of_rows[3] * scale}
         one = len(mean) == 1
         columns = {name if one else f"{name}_{j}": row for name, rows in values.items() for j, row in enumerate(rows)}
         return columns | {"ood_score": fitted.prior_share(rows, parts_of_rows)}

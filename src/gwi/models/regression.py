@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -125,8 +125,11 @@ class RegressionModel:
     def quantiles(self, X: NDArray[Any], levels: Float[Array, " Q"]) -> Float[Array, "J N Q"]:
         """Quantiles of y in its own units."""
         mean, std = self.law(X)
-        unit = np.stack([quantile(levels, degrees) for degrees in self.degrees_of_freedom])
-        return mean[..., None] + std[..., None] * unit[:, None, :]
+        return mean[..., None] + std[..., None] * self.unit_quantiles(levels)[:, None, :]
+
+    def unit_quantiles(self, levels: Sequence[float] | Float[Array, " Q"]) -> Float[Array, "J Q"]:
+        """In standard deviations from the mean."""
+        return np.stack([quantile(np.asarray(levels, dtype=np.float64), degrees) for degrees in self.degrees_of_freedom])
 
     def ends(self, coverage: float, conformal: bool) -> Float[Array, "J 2"]:
         """Of the central interval with this probability, in standard deviations from the mean."""

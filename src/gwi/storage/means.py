@@ -71,7 +71,10 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
     if isinstance(mean, means.ModuleMean) and mean.prior_mean is None:
         return {"type": "network", "module": encode_module(mean.module, w, name)}
     if isinstance(mean, means.FixedMean):
-        return {"type": "predictor", "predictor": _encode_predictor(mean.predictor, w, name)}
+        predictor = encode_predictor(mean.predictor, w, name)
+        if predictor is None:
+            raise _unsavable(mean.predictor)
+        return {"type": "predictor", "predictor": predictor}
     raise UnsavableError(f"A mean of type {type(mean).__name__} cannot be stored; those of the estimators can.")
 
 
@@ -212,18 +215,15 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
     return module.to(r.device)
 
 
-def _encode_predictor(predictor: Any, w: Writer, name: str) -> Node:
-    node = encode_predictor(predictor, w, name)
-    if node is None:
-        # The wrapper of a classifier is ours; what cannot be stored is what it wraps.
-        named = predictor.estimator if isinstance(predictor, ClassifierLogits) else predictor
-        called = getattr(named, "__name__", type(named).__name__)
-        raise UnsavableError(
-            f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
-            "scikit-learn's boosting, forests, decision trees and linear models, boosters of LightGBM, XGBoost and CatBoost; a "
-            "torch module is stored as its state dict."
-        )
-    return node
+def _unsavable(predictor: Any) -> UnsavableError:
+    # The wrapper of a classifier is ours; what cannot be stored is what it wraps.
+    named = predictor.estimator if isinstance(predictor, ClassifierLogits) else predictor
+    called = getattr(named, "__name__", type(named).__name__)
+    return UnsavableError(
+        f"A mean of type {called} cannot be stored without running code when it is read. Stored are: kernel means, networks, "
+        "scikit-learn's boosting, forests, decision trees and linear models, boosters of LightGBM, XGBoost and CatBoost; a "
+        "torch module is stored as its state dict."
+    )
 
 
 def _decode_predictor(node: Node, r: Reader) -> Any:

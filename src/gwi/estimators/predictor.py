@@ -1,0 +1,81 @@
+"""A model file that predicts: frame in, frame out, wherever a function of a frame is wanted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.persistence import load
+from gwi.estimators.regressor import GWIRegressor
+from gwi.tables.forms import library_of
+from gwi.tables.frames import is_frame, is_pandas
+
+
+class Predictor:
+    """Predictions of a saved model as a data frame of the library that the rows came in.
+
+    The file is read at the first call. A pickled predictor holds its path and options only, so that it can be sent to other
+    processes, such as those of Spark, Dask or Ray, which have the file too.
+
+    | column | is |
+    | --- | --- |
+    | prediction | the mean, or the most probable class |
+    | std, lower, upper | of numbers: standard deviation, and the interval |
+    | quantile_0.9 | of numbers: one for each of `quantiles` |
+    | probability_… | of classes: one for each |
+    | epistemic, aleatoric | what more data would cure, and what not: variances, or entropies of classes |
+    | ood_score | 0 for rows like those of the fit, 1 far away from all of them |
+
+    Args:
+        path: of the model file.
+        coverage: of the interval from lower to upper.
+        quantiles: levels between 0 and 1.
+        device: where tensors go.
+
+    Example:
+        >>> predict = gwi.Predictor("rent.gwi", quantiles=[0.1, 0.9])  # doctest: +SKIP
+        >>> predict(new)[["prediction", "lower", "upper"]]  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, coverage: float = 0.95, quantiles: Sequence[float] = (), device: str = "cpu"
+    ):
+        if not all(0 < level < 1 for level in (coverage, *quantiles)):
+            raise ValueError(f"coverage and quantiles lie strictly between 0 and 1; got {coverage} and {tuple(quantiles)}.")
+        self.path, self.coverage, self.quantiles, self.device = Path(path), float(coverage), tuple(quantiles), device
+        self._model: GWIRegressor | GWIClassifier | None = None
+
+    @property
+    def model(self) -> GWIRegressor | GWIClassifier:
+        """The estimator in the file."""
+        if self._model is None:
+            self._model = load(self.path, device=self.device)
+        return self._model
+
+    def __call__(self, X: Any) -> Any:
+        """A frame with one row for each row of X; of an array a table of Arrow."""
+        columns = self.columns(X)
+        if is_frame(X) and library_of(X) == "pandas" and is_pandas(X):
+            return type(X)(columns, index=X.index)
+        if is_frame(X) and library_of(X) == "polars":
+            import polars
+
+            return polars.DataFrame(columns)
+        import pyarrow as pa
+
+        return pa.table({name: np.asarray(values) for name, values in columns.items()})
+
+    def columns(self, X: Any) -> dict[str, Any]:
+        """The columns by name."""
+        return self.model.predict_columns(X, self.coverage, quantiles=self.quantiles, parts=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_model": None}
+
+    def __repr__(self) -> str:
+        return f"Predictor({str(self.path)!r}, coverage={self.coverage:g}, quantiles={self.quantiles})"
