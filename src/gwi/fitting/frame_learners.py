@@ -82,7 +82,7 @@ def _asked(item: OnFrames, data: FitData, task: Task) -> Member:
             "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
         )
     model = booster_of(item.predictor) or item.predictor
-    mean = fitted_predictor(task.frame_model(model), item.predictor, item.judging, item.name)
+    mean = fitted_predictor(task.frame_model(model), item.predictor, item.training, item.name)
     values = _standardised(mean, item.judging, data, task)
     return Member(item.name, FrameMean(mean), values, time.perf_counter() - start)
 

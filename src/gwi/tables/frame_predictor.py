@@ -41,17 +41,22 @@ class FramePredictor:
         Raises:
             UserError: when columns are missing, or its values are not one, or one row of them, for each row, all finite.
         """
-        frame = self.form.like(X)
         ask = self.model.predict if hasattr(self.model, "predict") else self.model
+        frame, first = self.form.like(X), None
         with warnings.catch_warnings():
             # Names are those of its fit: some libraries say so at every call.
             warnings.filterwarnings("ignore", message=".*feature.?names?.*")
-            try:
-                values = np.asarray(ask(frame), dtype=np.float64)
-            except Exception as error:
-                # Of any type: it is the user's own code, or that of any library.
-                said = " ".join(str(error).split())[:300]
-                raise UserError(f"{self.name} does not take these rows: {type(error).__name__}: {said}") from error
+            # Some boosters refuse categories that are new, where others take them for missing.
+            for only_known in (False, True):
+                try:
+                    values = np.asarray(ask(self.form.like(X, only_known=True) if only_known else frame), dtype=np.float64)
+                    break
+                except Exception as error:
+                    # Of any type: it is the user's own code, or that of any library.
+                    first = error if first is None else first
+            else:
+                said = " ".join(str(first).split())[:300]
+                raise UserError(f"{self.name} does not take these rows: {type(first).__name__}: {said}") from first
         values = values[:, None] if values.ndim == 1 else values
         num_rows = len(X) if isinstance(X, Table) else len(frame)
         if values.ndim != 2 or len(values) != num_rows:
@@ -78,17 +83,17 @@ def fitted_predictor(model: Any, known: Any, X: Any, name: str) -> FramePredicto
         UserError: with its own words, when it takes the frame in no form.
     """
     some = rows_of(X, np.arange(min(NUM_TRIED, len(X))))
-    first: UserError | None = None
+    last: UserError | None = None
     for form in _forms(known, X):
         predictor = FramePredictor(model, form, name)
         try:
             predictor.predict(some)
         except UserError as error:
-            first = error if first is None else first
+            last = error
         else:
             return predictor
-    assert first is not None
-    raise first
+    assert last is not None
+    raise last
 
 
 def _forms(known: Any, X: Any) -> Iterator[FrameForm]:
