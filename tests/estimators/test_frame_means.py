@@ -265,12 +265,3 @@ def test_a_model_from_python_predicts_a_text_file_by_the_command(tmp_path):
     command = [sys.executable, "-m", "gwi", "predict", path, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
     subprocess.run(command, check=True, capture_output=True)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], model.predict(NEW), rtol=1e-9)
-
-
-def test_a_category_that_a_booster_refuses_is_a_missing_cell():
-    model = GWIRegressor(mean=MODELS["XGBoost"][0], random_state=0).fit(TRAIN, Y, validation=(UNSEEN, Y_UNSEEN))
-    with pytest.warns(gwi.exceptions.GWIWarning, match="'Oslo'"):
-        found = model.predict(NEW.assign(town="Oslo"))
-    gone = as_categories(TRAIN).dtypes["town"]
-    wanted = own_prediction(MODELS["XGBoost"][0], NEW.assign(town=pd.Series([None] * len(NEW), dtype=gone)))
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)

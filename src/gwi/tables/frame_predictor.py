@@ -42,21 +42,16 @@ class FramePredictor:
             UserError: when columns are missing, or its values are not one, or one row of them, for each row, all finite.
         """
         ask = self.model.predict if hasattr(self.model, "predict") else self.model
-        frame, first = self.form.like(X), None
+        frame = self.form.like(X)
         with warnings.catch_warnings():
             # Names are those of its fit: some libraries say so at every call.
             warnings.filterwarnings("ignore", message=".*feature.?names?.*")
-            # Some boosters refuse categories that are new, where others take them for missing.
-            for only_known in (False, True):
-                try:
-                    values = np.asarray(ask(self.form.like(X, only_known=True) if only_known else frame), dtype=np.float64)
-                    break
-                except Exception as error:
-                    # Of any type: it is the user's own code, or that of any library.
-                    first = error if first is None else first
-            else:
-                said = " ".join(str(first).split())[:300]
-                raise UserError(f"{self.name} does not take these rows: {type(first).__name__}: {said}") from first
+            try:
+                values = np.asarray(ask(frame), dtype=np.float64)
+            except Exception as error:
+                # Of any type: it is the user's own code, or that of any library.
+                said = " ".join(str(error).split())[:300]
+                raise UserError(f"{self.name} does not take these rows: {type(error).__name__}: {said}") from error
         values = values[:, None] if values.ndim == 1 else values
         num_rows = len(X) if isinstance(X, Table) else len(frame)
         if values.ndim != 2 or len(values) != num_rows:
