@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.render import context_tables, cost_tables, evidence_tables, record_tables
+from benchmarks.render import context_tables, cost_tables, evidence_tables, frame_tables, record_tables
 from benchmarks.tables.common.records import ROOT, read
 
 
@@ -68,6 +68,11 @@ TABLES: dict[str, Callable[[], str]] = {
         evidence_tables.gap_spread,
         evidence_tables.handover,
         evidence_tables.one_rule,
+        frame_tables.mixed_tables,
+        frame_tables.mixed_losses,
+        frame_tables.mixed_coverage,
+        frame_tables.wrapped_models,
+        frame_tables.versions,
         evidence_tables.network_mean,
         evidence_tables.few_rows,
         record_tables.diagnostics_faults,
