@@ -21,15 +21,6 @@ METHODS = (
     "HistGB",
     "HistGB, tails",
 )
-    "gwi",
-    "CatBoost's own variance",
-    "CatBoost",
-    "CatBoost, tails",
-    "LightGBM",
-    "LightGBM, tails",
-    "HistGB",
-    "HistGB, tails",
-)
 
 
 def mixed_tables() -> str:
