@@ -22,7 +22,15 @@ from gwi.models.seen import SeenRows, share_of_copies
 from gwi.parts import ContextChoice, covariance_part, require_choice
 from gwi.streaming.batches import Batches, checked_shapes, pair_of
 from gwi.tables.forms import require_frame
-from gwi.tables.frames import frame_names, in_order, is_frame, is_pandas, is_plain
+from gwi.tables.frames import (
+    frame_names,
+    in_order,
+    is_frame,
+    is_pandas,
+    is_plain,
+    require_finite,
+    require_rows_and_columns,
+)
 from gwi.tables.source import Table
 from gwi.tables.transformer import Encoded, TableEncoder
 from gwi.tables.unlike import Unlike
@@ -170,6 +178,7 @@ def _own_columns(estimator: Any, X: Any, unlike: Unlike | None) -> NDArray[Any]:
         return encoder.encoder_.transform(encoder._table(X, reset=False), unlike)
     if names is not None and is_frame(X):
         X = in_order(X, list(names))
+        require_finite(X, list(names))
     with warnings.catch_warnings():
         # An array has no names to compare, which is no matter.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
@@ -189,11 +198,16 @@ def shaped_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArray
 def _first_rows(estimator: Any, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows and targets to learn from; a frame of more than numbers gets an encoder, which later frames pass through."""
     checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2, **estimator._targets.checks}
+    if is_frame(X):
+        require_rows_and_columns(X)
     if not is_frame(X) or (is_pandas(X) and is_plain(X)):
+        if is_frame(X):
+            require_finite(X.to_numpy(), frame_names(X))
         return validate_data(estimator, as_array(X), as_array(y), **checks)
     if is_plain(X):
         names = frame_names(X)
-        found = validate_data(estimator, in_order(X, names), as_array(y), **checks)
+        require_finite(rows := in_order(X, names), names)
+        found = validate_data(estimator, rows, as_array(y), **checks)
         estimator.feature_names_in_ = np.array(names, dtype=object)
         return found
     encoder = TableEncoder().fit(X)

@@ -92,6 +92,33 @@ def is_plain(X: Any) -> bool:
     return True
 
 
+def require_rows_and_columns(X: Any) -> None:
+    """Refuse a frame that there is nothing to learn from in.
+
+    Raises:
+        UserError: saying what it has.
+    """
+    names = frame_names(X)
+    num_rows = len(_whole(X))
+    if num_rows < 2 or not names:
+        raise UserError(
+            f"X has {num_rows} row{'s' * (num_rows != 1)} (n_samples={num_rows}) and {len(names)} columns; a fit needs at least "
+            "two rows, and a column."
+        )
+
+
+def require_finite(rows: NDArray[Any], names: Sequence[Any]) -> None:
+    """Refuse infinite numbers of a frame.
+
+    Raises:
+        UserError: naming the first cell.
+    """
+    infinite = np.isinf(rows) if rows.dtype.kind == "f" else np.zeros((0, 0), dtype=np.bool_)
+    if infinite.any():
+        row, column = (int(place[0]) for place in np.nonzero(infinite))
+        raise UserError(f"Input X contains infinity: row {row}, column {names[column]!r}; make it missing, or leave the row out.")
+
+
 def in_order(X: Any, names: Sequence[str]) -> Any:
     """The columns of a frame with these names, in this order, as an array.
 
@@ -156,7 +183,14 @@ def _arrow_columns(frame: Any, what: str) -> Any:
         native = frame[name].to_native()
         values = native.to_numpy() if str(getattr(native, "dtype", "")) == "object" else None
         if values is None:
-            columns[name] = frame[name].to_arrow()
+            try:
+                columns[name] = frame[name].to_arrow()
+            except (pa.ArrowException, TypeError):
+                kind = getattr(native, "dtype", type(native).__name__)
+                raise UserError(
+                    f"{what}, column {name!r} holds {kind}, which is neither numbers, text, truth values, dates nor durations; "
+                    "leave it out."
+                ) from None
         else:
             # Of any objects; missing ones are None, NaN or NA.
             missing = np.array(native.isna()) if hasattr(native, "isna") else np.zeros(len(values), dtype=np.bool_)
