@@ -23,8 +23,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit
+from sklearn.pipeline import make_pipeline
 
 from benchmarks.tables.common.records import append, read
 from benchmarks.tables.uci.treated import shape_of
@@ -41,7 +44,7 @@ NUMBERS: dict[str, tuple[str, str | None, tuple[str, ...]]] = {
     "storms": ("wind", "name", ("status", "category")),
 }
 CLASSES = {"credit": "Status", "churn": "churn", "taxi_tip": "tip"}
-MOST_TREES, PATIENCE, HELD_OUT = 1000, 50, 0.2
+MOST_TREES, PATIENCE, HELD_OUT, MOST_CATEGORIES = 1000, 50, 0.2, 255
 
 # What is predicted, by what is added to the method's name.
 Predict = Callable[[pd.DataFrame], dict[str, Any]]
@@ -187,8 +190,35 @@ def lightgbm(frame: pd.DataFrame, y: Any, seed: int, trees: int | None, loss: st
 def histogram(frame: pd.DataFrame, y: Any, seed: int, trees: int | None, loss: str) -> tuple[Any, int]:
     """scikit-learn's, which stops by held-out rows of its own."""
     kind = HistGradientBoostingClassifier if loss == "classes" else HistGradientBoostingRegressor
+    # It takes at most so many categories: of more their places.
+    many = [name for name in frame if frame[name].dtype == "category" and len(frame[name].cat.categories) > MOST_CATEGORIES]
+    if many:
+        places = make_column_transformer((AsPlaces(), many), remainder="passthrough", verbose_feature_names_out=False)
+        rest = make_pipeline(places.set_output(transform="pandas"), _histogram(kind, seed))
+        return rest.fit(frame, y), 0
+    return _histogram(kind, seed).fit(frame, y), 0
+
+
+class AsPlaces(TransformerMixin, BaseEstimator):
+    """Categories as their places."""
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> AsPlaces:
+        """There is nothing to learn."""
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        """They, missing as NaN."""
+        return X.apply(lambda column: column.cat.codes.astype(float).where(column.notna()))
+
+    def get_feature_names_out(self, names: Any = None) -> Any:
+        """As they came."""
+        return names
+
+
+def _histogram(kind: Any, seed: int) -> Any:
     model = kind(categorical_features="from_dtype", early_stopping=True, max_iter=MOST_TREES, n_iter_no_change=PATIENCE)
-    return model.set_params(random_state=seed).fit(frame, y), 0
+    return model.set_params(random_state=seed)
 
 
 def halves(num_rows: int, seed: int) -> tuple[Any, Any]:

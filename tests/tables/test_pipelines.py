@@ -54,6 +54,9 @@ STEPS = {
         pre.MaxAbsScaler(),
         pre.StandardScaler(),
     ),
+    "a part without columns": make_column_transformer(
+        (text, make_column_selector(pattern="none of them")), (filled, ["a", "b"]), (pre.OneHotEncoder(), [])
+    ),
     "our encoder": TableEncoder(),
 }
 

@@ -127,11 +127,13 @@ def _of_columns(step: Any, names: Sequence[str]) -> Step | None:
         if isinstance(part, str) and part == "drop":
             continue
         places = _places(columns, names)
+        if places == []:
+            # Of no columns nothing was learned.
+            continue
         described = None if places is None else _described(part, names)
         if described is None:
             return None
-        if places:
-            parts.append([described, places])
+        parts.append([described, places])
     return {"step": "side by side", "parts": parts}
 
 
