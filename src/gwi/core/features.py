@@ -19,9 +19,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gwi.core.module_calls import LaidOut, as_input, outputs_of, pooled, states_of
+
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Of maps that are looked at when no layer is named: deep networks have dozens, of which neighbours say the same.
 MOST_MAPS = 4
+# Of these a row has a state for each token, of which the mean is taken.
+_OF_TOKENS = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.Embedding)
 # Images that pass through the network at once, not on a GPU. The maps of more than some hundred outgrow the processor's cache,
 # and memory allocators hand such arrays back and fetch them anew each time: a pass takes twice as long.
 PASS_SIZE = 256
@@ -39,7 +43,8 @@ class NetworkFeatures(nn.Module):
         network: a trained module; held as a copy in evaluation mode.
         layer: the name of the submodule whose output is taken, as in `network.named_modules()`, or several. ``"auto"``: what goes
             into each convolution but the first (into four of them, when there are more) and into the first linear layer after
-            them; without convolutions, what goes into the last linear layer.
+            them; without convolutions, and of transformers, what goes into the last linear layer. Of layers with a state for
+            each token the mean state is taken.
         centre: whether the mean of the training features is taken off.
         projection: the number of principal directions to keep, of one layer; None keeps all.
         sphere: whether features are divided by their norm, those of each layer by their own.
@@ -61,11 +66,13 @@ class NetworkFeatures(nn.Module):
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
         self.automatic = layer == "auto"
         self.watched: tuple[str, ...] = () if layer == "auto" else (layer,) if isinstance(layer, str) else tuple(layer)
-        names = [name for name, _ in self.network.named_modules()]
+        inside = "module." if isinstance(network, LaidOut) else ""
+        names = [name.removeprefix(inside) for name, _ in self.network.named_modules()]
         for name in self.watched:
             if name not in names:
                 shown = ", ".join(repr(name) for name in names if name)
                 raise ValueError(f"The network has no submodule {name!r} to take features from; it has {shown}.")
+        self.watched = tuple(f"{inside}{name}" for name in self.watched)
         if not self.automatic and not self.watched:
             raise ValueError('layer is the name of a submodule, several names, or "auto"; got no name.')
         if projection is not None and projection < 1:
@@ -76,11 +83,17 @@ class NetworkFeatures(nn.Module):
         self.register_buffer("offset", torch.zeros(()))
         self.register_buffer("directions", None)
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The submodules that are looked at, by their names in the user's own module."""
+        inside = "module." if isinstance(self.network, LaidOut) else ""
+        return tuple(name.removeprefix(inside) for name in self.watched)
+
     @torch.no_grad()
     def fit(self, x: Float[Tensor, "N ..."]) -> NetworkFeatures:
         """Find the layers, and set centre and directions, by a sample of training rows."""
         if self.automatic:
-            self.watched = automatic_layers(self.network, self._cast(x[:1]))
+            self.watched = automatic_layers(self.network, as_input(self.network, x[:1]))
         values = torch.cat([part.double() for part in self._layer_values(x)[1]], dim=1)
         self.offset = offset = values.mean(0) if self.centre else torch.zeros_like(values[0])
         if self.projection is not None:
@@ -115,10 +128,6 @@ class NetworkFeatures(nn.Module):
         # One output may come without an axis for it.
         return outputs.reshape(len(x), -1).double(), torch.cat(parts, dim=1)
 
-    def _cast(self, x: Tensor) -> Tensor:
-        parameter = next(self.network.parameters(), x)
-        return x.to(parameter.device, parameter.dtype)
-
     def _layer_values(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Outputs, and one row of numbers for each row and layer."""
         if not self.watched:
@@ -131,13 +140,19 @@ class NetworkFeatures(nn.Module):
     def _one_pass(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The same of few rows."""
         caught: dict[str, Any] = {}
+        mask = self.network.mask(x) if isinstance(self.network, LaidOut) else None
 
-        def catch(name: str, _: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        def catch(name: str, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
             found = arguments[0] if self.automatic else output
+            states = states_of(found)
+            of_tokens = states is not None or isinstance(module, _OF_TOKENS)
+            found = found if states is None else states
+            if of_tokens and isinstance(found, Tensor) and found.ndim == 3:
+                found = pooled(found, mask)
             # At once: what comes after may write into the same memory.
             caught[name] = self._row_of_numbers(found) if isinstance(found, Tensor) else None
 
-        outputs = _hooked_pass(self.network, self._cast(x), self.watched, catch)
+        outputs = outputs_of(_hooked_pass(self.network, as_input(self.network, x), self.watched, catch), len(x))
         for name in self.watched:
             if caught.get(name) is None or len(caught[name]) != len(x):
                 raise ValueError(
@@ -153,8 +168,8 @@ class NetworkFeatures(nn.Module):
         return values.square().mean(dim=tuple(range(2, values.ndim))).sqrt()
 
 
-def _hooked_pass(network: nn.Module, x: Tensor, names: Sequence[str], hook: Callable[..., None]) -> Tensor:
-    """The network's outputs; the hook is called with each named submodule's name, the submodule, its arguments and its output."""
+def _hooked_pass(network: nn.Module, x: Tensor, names: Sequence[str], hook: Callable[..., None]) -> Any:
+    """What the network gives; the hook is called with the name of each submodule, itself, its arguments and its output."""
     with ExitStack() as hooks:
         hooks.enter_context(_passes.setdefault(network, RLock()))
         for name in names:
@@ -166,7 +181,8 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
     """The submodules whose inputs are the features.
 
     These are the convolutions after the first, or `MOST_MAPS` of them in even steps to the last, and the first linear layer after
-    the last one; without convolutions the last linear layer. Of modules that say which part of them is looked at, by the name of
+    the last one; without convolutions the last linear layer. Where linear layers see tokens, as in a transformer, it is the last
+    one that sees a row. Of modules that say which part of them is looked at, by the name of
     a submodule in ``features_of``, only that part.
 
     Raises:
@@ -177,9 +193,12 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
     names = [name for name, module in network.named_modules() if isinstance(module, kinds) and f"{name}.".startswith(part)]
     # In the order of their first call: a module may be called again, or the whole network, for another view of the row.
     called: dict[str, bool] = {}
+    of_tokens: set[str] = set()
 
-    def note(name: str, module: nn.Module, *_: Any) -> None:
+    def note(name: str, module: nn.Module, arguments: tuple[Any, ...], _: Any) -> None:
         called.setdefault(name, isinstance(module, _CONVOLUTIONS))
+        if isinstance(module, nn.Linear) and arguments and isinstance(arguments[0], Tensor) and arguments[0].ndim > 2:
+            of_tokens.add(name)
 
     with torch.no_grad():
         _hooked_pass(network, x, names, note)
@@ -190,8 +209,9 @@ def automatic_layers(network: nn.Module, x: Float[Tensor, "1 ..."]) -> tuple[str
         raise ValueError(
             'The network has no linear layer after its convolutions to take features before; name a submodule with layer="...".'
         )
-    if not places:
-        return (linear[-1],)
+    of_rows = [name for name in linear if name not in of_tokens]
+    if not places or of_tokens & set(linear):
+        return ((of_rows or linear)[-1],)
     # What goes into the first one is the row itself.
     later = [order[i][0] for i in places[1:]]
     count = min(MOST_MAPS, len(later))

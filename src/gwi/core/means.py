@@ -19,6 +19,7 @@ from gwi.core.handover import Handover
 from gwi.core.kernels import whitened_features
 from gwi.core.linalg import cholesky, cholesky_solve, solve_lower_transposed
 from gwi.core.measures import kernel_matrix
+from gwi.core.module_calls import as_input, outputs_of
 from gwi.core.row_sums import RowSums
 from gwi.core.scaling import Scales
 
@@ -101,7 +102,7 @@ def wasserstein_coefficients(
 
 
 class ModuleMean(nn.Module):
-    """m_Q(x) = m_P(x) + g(x) for any network g with (N, J) outputs, or (N,) for one output.
+    """m_Q(x) = m_P(x) + g(x) for any network g with (N, J) outputs, or (N,) for one output, also in a dict, tuple or object.
 
     Rows are converted to the network's own dtype and values back, so a float32 network stands beside a float64 kernel.
     """
@@ -113,8 +114,7 @@ class ModuleMean(nn.Module):
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
         """The network's outputs, one row an output."""
-        parameter = next(self.module.parameters(), x)
-        values = _outputs_first(self.module(x.to(parameter.dtype)), x)
+        values = _outputs_first(outputs_of(self.module(as_input(self.module, x)), len(x)), x)
         return values if self.prior_mean is None else values + self.prior_mean(x)
 
 

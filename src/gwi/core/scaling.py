@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gwi._typing import Array
 from gwi.core.features import NetworkFeatures
+from gwi.core.module_calls import LaidOut, RowLayout
 from gwi.exceptions import GWIWarning, UserError
 
 # Standard deviations below it lose digits, or are zero, when they are squared.
@@ -119,6 +120,9 @@ class StandardisedRows(nn.Module):
             behind those are values that a row carries.
     """
 
+    # Rows are one array as they come.
+    layout = None
+
     def __init__(self, scales: Scales, shape: tuple[int, ...], span: tuple[Array, Array] | None = None):
         super().__init__()
         self.scales = scales
@@ -188,6 +192,12 @@ class OutputsAndFeatures(nn.Module):
     def num_own(self) -> int:
         """Numbers of a row."""
         return math.prod(self.shape)
+
+    @property
+    def layout(self) -> RowLayout | None:
+        """Of the parts of a row, where the network takes several, or tokens."""
+        network = self.features.network
+        return network.layout if isinstance(network, LaidOut) else None
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "N E"]:
         """The rows that Q knows."""

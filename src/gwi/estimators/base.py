@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from gwi import parts
 from gwi._files import write_atomically
@@ -29,6 +29,7 @@ from gwi.core.scaling import Watch
 from gwi.estimators import inputs
 from gwi.estimators.frame_means import on_frames
 from gwi.estimators.inputs import Brought
+from gwi.estimators.module_rows import laid_out, parts_to_predict
 from gwi.evaluation.checks import severe_warnings
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
@@ -153,7 +154,7 @@ class GWIEstimator(BaseEstimator):
 
         Args:
             X: rows, of shape (N, D); or a path, a dataset or a loader of rows and targets. With a torch module as mean rows may
-                have any shape, such as images.
+                have any shape, such as images, hold tokens, or be a dict or a tuple of the module's inputs.
             y: one target or label a row, for numbers also one column a target; of a path or a dataset the name of the column, or
                 several; of a loader None.
             sample_weight: of each row; whole numbers count it as so many equal rows, others are relative.
@@ -215,8 +216,8 @@ class GWIEstimator(BaseEstimator):
 
     def _maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
         """What makes the fit of a table, a stream or a network from rows wherever they are."""
-        features = None
-        is_network = self._network() is not None
+        features, is_network = None, self._network() is not None
+        mean, brought = laid_out(self.mean, self._network(), brought)
         if is_source(brought.X) and not (is_network and isinstance(brought.X, DataLoader)):
             source = as_source(brought.X, brought.y, labels=self._targets.are_labels)
             rows = in_memory(source)
@@ -226,7 +227,7 @@ class GWIEstimator(BaseEstimator):
             judging = validation_arrays(brought.validation, features, labels=self._targets.are_labels)
             brought = replace(brought, X=rows.x, y=self._targets.from_source(rows.y, brought.y), validation=judging)
         if is_network and (self._trains_jointly or (self._is_frozen and self._has_any_shape(brought.X))):
-            maker = self._network_maker(brought, options)
+            maker = self._network_maker(brought, mean, options)
         else:
             maker = self._table_maker(brought, features, options)
         if features is not None:
@@ -290,7 +291,7 @@ class GWIEstimator(BaseEstimator):
             self.feature_names_in_ = np.array(source.features, dtype=object)
         return partial(pipeline.fit, data, self._task(), inputs.asked_means(self.mean), options)
 
-    def _network_maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
+    def _network_maker(self, brought: Brought, mean: Any, options: FitOptions) -> Callable[[], Fit]:
         if any(part is not None for part in (brought.sample_weight, brought.groups, brought.context)):
             raise ValueError("A module as mean takes neither sample_weight, groups nor context; leave them out.")
         training, shape = inputs.training_batches(self, brought.X, brought.y)
@@ -310,17 +311,17 @@ class GWIEstimator(BaseEstimator):
         else:
             training, judged = split_batches(training, VALIDATION_SHARE, options.generator)
         if self._is_frozen and not self._by_paper:
-            part = self.mean if isinstance(self.mean, parts.Frozen) else parts.Frozen(self.mean)
+            part = mean if isinstance(mean, parts.Frozen) else parts.Frozen(mean)
             return partial(frozen_fit, part, training, judged, shape, self._task(), options)
-        return partial(joint_network_fit, self.mean, training, judged, shape, self._task(), options)
+        return partial(joint_network_fit, mean, training, judged, shape, self._task(), options)
 
     def _row_parts(self, X: Any, warns: bool = False) -> Iterator[NDArray[Any]]:
         """Rows to predict, checked: in one part, or those of a loader; a warning counts those far outside of training rows."""
         check_is_fitted(self, "model_")
         encoder, unlike = getattr(self, "encoder_", None), Unlike()
         watch = Watch(self.model_.embedding if warns and encoder is None else None)
-        loaded = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if isinstance(X, DataLoader) else (X,)
-        for part in loaded:
+        is_one = self.model_.embedding.layout is None and not isinstance(X, DataLoader | Dataset)
+        for part in (X,) if is_one else parts_to_predict(X, self.model_.embedding.layout):
             rows = inputs.shaped_rows(self, part, unlike)
             if rows.shape[1:] != self.model_.embedding.shape:
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")

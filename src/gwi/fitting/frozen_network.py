@@ -18,6 +18,7 @@ from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import FeatureKernel, default_kernel
 from gwi.core.means import FirstColumns, ModuleMean
+from gwi.core.module_calls import LaidOut, own_name
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import CHUNK_SIZE, Embedding, OutputsAndFeatures, Scales, StandardisedRows
 from gwi.fitting.data import ArrayData, FitOptions, HeldOut
@@ -61,6 +62,11 @@ def frozen_fit(
     options.report("features", 0.0)
     scales = pixel_scales(task, sample, targets, shape)
     features = feature_map(network, shape, options.kernel)
+    if features is None and isinstance(network, LaidOut):
+        raise ValueError(
+            "Rows in parts, or of tokens, have no distance of their own: the kernel is on features of the network, so leave "
+            'kernel="auto", or name a layer, kernel=Features("...").'
+        )
     embedding: Embedding
     if features is None:
         embedding, capacity = StandardisedRows(scales, shape), int(min(MOST_ROWS, max(1000, MOST_PIXELS / len(scales.x_scale))))
@@ -76,7 +82,7 @@ def frozen_fit(
         size = outputs.shape[1] + values.shape[1]
         scales = replace(scales, x_centre=np.zeros(size), x_scale=np.ones(size))
         embedding, capacity, mean = OutputsAndFeatures(features, scales, shape), MOST_ROWS, FirstColumns(outputs.shape[1])
-        note = f"features of the network before {', '.join(features.watched)}" if features.automatic else ""
+        note = f"features of the network before {', '.join(features.layers)}" if features.automatic else ""
     x, y, num_rows = _embedded(training, embedding, capacity, task, options)
     x_held_out, y_held_out, _ = _embedded(validation, embedding, 10**9, task, options)
     held_out = HeldOut(x_held_out, y_held_out, torch.ones_like(y_held_out[0]), None, may_be_known=False)
@@ -89,7 +95,7 @@ def frozen_fit(
         z = inducing_points(x, kernel, len(y), options)
         # Length-scales from distances: the evidence of features that separate the classes prefers ones that see no distance.
         prior = PriorFit(kernel, 1.0, z, float("nan"), 0, True, "the median distance")
-    member = Member(type(network).__name__, mean, held_out.predicted(mean), seconds + time.perf_counter() - start)
+    member = Member(own_name(network), mean, held_out.predicted(mean), seconds + time.perf_counter() - start)
     stacked = task.stack((member,), held_out)
     return finish(data, task, PriorChoice(kernel, prior, z, z), stacked, options, embedding)
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from gwi.core import means
 from gwi.core.handover import Handover
+from gwi.core.module_calls import LaidOut, Part, RowLayout
 from gwi.core.networks import EnsembleMLP
 from gwi.core.scaling import Scales
 from gwi.exceptions import ModelFileError, UnsavableError
@@ -138,6 +139,10 @@ def decode_shape(sizes: Any, scales: Scales | None = None) -> tuple[int, ...]:
 
 def encode_module(module: nn.Module, w: Writer, name: str) -> Node:
     """A network: whole where it is made of linear layers and activations, else as its state dict."""
+    if type(module) is LaidOut:
+        parts = [[part.name, list(part.shape), part.whole] for part in module.layout.parts]
+        inner = encode_module(module.module, w, name)
+        return {"type": "laid-out", "parts": parts, "as_one": module.layout.as_one, "module": inner}
     if type(module) is EnsembleMLP:
         layers = [
             [w.put(f"{name}.weights.{i}", weight), w.put(f"{name}.biases.{i}", bias)]
@@ -170,7 +175,21 @@ def _decode_layer(layer: Any, r: Reader) -> nn.Module:
     return linear
 
 
-def decode_module(node: Node, r: Reader) -> nn.Module:
+def _decode_layout(node: Node) -> RowLayout:
+    """The parts of a row; ValueError when they are none."""
+    parts, as_one = node["parts"], node["as_one"]
+    fits = isinstance(parts, list) and 0 < len(parts) <= 100 and isinstance(as_one, bool)
+    refuse_if(not fits, "the parts of a row are none")
+    found = []
+    for name, shape, are_whole in parts:
+        refuse_if(not isinstance(name, str) or not isinstance(are_whole, bool), "a part of a row has no name")
+        found.append(Part(name, decode_shape(shape) if shape else (), are_whole))
+    names = [part.name for part in found]
+    refuse_if(any(names) and (not all(names) or len(set(names)) < len(names)), "parts of a row share a name")
+    return RowLayout(tuple(found), as_one)
+
+
+def decode_module(node: Node, r: Reader, depth: int = 0) -> nn.Module:
     """The network that was encoded.
 
     Raises:
@@ -192,6 +211,9 @@ def decode_module(node: Node, r: Reader) -> nn.Module:
         network.weights = nn.ParameterList([nn.Parameter(weight) for weight, _ in layers])
         network.biases = nn.ParameterList([nn.Parameter(bias) for _, bias in layers])
         return network
+    if kind == "laid-out":
+        refuse_if(depth > 0, "a network is laid out twice")
+        return LaidOut(decode_module(node["module"], r, depth + 1), _decode_layout(node))
     if kind == "layers":
         return nn.Sequential(*(_decode_layer(layer, r) for layer in node["layers"]))
     refuse_if(kind != "state", "a network is of an unknown type")

@@ -21,6 +21,7 @@ from gwi.core.conditioning import ConditionedKernel, ConditionedMean, Observatio
 from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
+from gwi.core.module_calls import LaidOut
 from gwi.core.networks import EnsembleMLP
 from gwi.core.noise import LogLinearNoise
 from gwi.core.scaling import Embedding, OutputsAndFeatures, Scales, StandardisedRows
@@ -143,6 +144,8 @@ def _with_observations(model: Model, node: Node, r: Reader) -> Model:
 def _one_row(embedding: Embedding) -> NDArray[Any]:
     if isinstance(embedding, StandardisedRows):
         return embedding.scales.x_centre.reshape(1, *embedding.shape)
+    if isinstance(embedding.features.network, LaidOut):
+        return embedding.features.network.layout.example()
     return np.zeros((1, *embedding.shape), dtype=np.float32)
 
 
@@ -229,7 +232,7 @@ def _encode_embedding(embedding: Embedding, w: Writer) -> Node:
     return common | {
         "type": "network-features",
         "network": encode_module(features.network, w, "features.network"),
-        "watched": list(features.watched),
+        "watched": list(features.layers),
         **{name: getattr(features, name) for name in ("automatic", "centre", "sphere", "projection")},
         "offset": w.put("features.offset", features.offset),
         "directions": directions,
@@ -255,8 +258,11 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
     shape, watched, projection = decode_shape(node["shape"]), node["watched"], node["projection"]
     named = isinstance(watched, list) and all(isinstance(name, str) for name in watched)
     refuse_if(not named, "the layers of the features have no names")
+    network = decode_module(node["network"], r)
+    sizes = [part.size for part in network.layout.parts] if isinstance(network, LaidOut) else [math.prod(shape)]
+    refuse_if(math.prod(shape) != sum(sizes), "the parts of a row have other sizes than it")
     features = NetworkFeatures(
-        decode_module(node["network"], r),
+        network,
         watched,
         centre=bool(node["centre"]),
         sphere=bool(node["sphere"]),
@@ -265,11 +271,12 @@ def _decode_embedding(node: Node, r: Reader) -> Embedding:
     features.automatic = bool(node["automatic"])
     features.offset = r.get(node["offset"], 1)
     features.directions = None if node["directions"] is None else r.get(node["directions"], 2)
+    embedding = OutputsAndFeatures(features, scales, shape)
     with torch.no_grad():
-        outputs, values = features.evaluate(torch.zeros(1, *shape, device=r.device))
+        outputs, values = features.evaluate(torch.from_numpy(_one_row(embedding)).to(r.device))
     fits = outputs.shape == (1, len(scales.y_scale)) and outputs.shape[1] + values.shape[1] == len(scales.x_scale)
     refuse_if(not fits, "the network has other outputs or features than the model")
-    return OutputsAndFeatures(features, scales, shape)
+    return embedding
 
 
 def _encode_posterior_kernel(kernel: Kernel, w: Writer) -> Node:
