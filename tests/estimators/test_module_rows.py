@@ -364,3 +364,18 @@ def test_a_vision_transformer_has_features_of_rows_not_of_patches():
     features = NetworkFeatures(Vision()).fit(torch.randn(6, 3, 16, 16))
     assert features.layers == ("head",)
     assert features(torch.randn(2, 3, 16, 16)).shape == (2, WIDTH)
+
+
+def test_all_there_is_to_say_of_rows_comes_from_one_pass(texts, reader):
+    _, numbers, y = regression_rows()
+    regressor = GWIRegressor(InOne(), random_state=0)
+    regressor.fit({"numbers": numbers[:100]}, y[:100], validation=({"numbers": numbers[100:]}, y[100:]))
+    for model, rows in ((reader, some(texts[1], NEW)), (regressor, {"numbers": numbers})):
+        seen = []
+        network = model.model_.embedding.features.network
+        handle = network.register_forward_hook(lambda *call, seen=seen: seen.append(len(call[1][0])))
+        columns = model.predict_columns(rows, parts=True)
+        handle.remove()
+        num_rows = len(next(iter(rows.values())))
+        assert sum(seen) == num_rows
+        np.testing.assert_array_equal(columns["ood_score"], model.ood_score(rows))

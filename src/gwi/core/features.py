@@ -94,7 +94,9 @@ class NetworkFeatures(nn.Module):
         """Find the layers, and set centre and directions, by a sample of training rows."""
         if self.automatic:
             self.watched = automatic_layers(self.network, as_input(self.network, x[:1]))
-        values = torch.cat([part.double() for part in self._layer_values(x)[1]], dim=1)
+        # Features that are neither centred nor projected are only counted.
+        rows = x if self.centre or self.projection is not None else x[:1]
+        values = torch.cat([part.double() for part in self._layer_values(rows)[1]], dim=1)
         self.offset = offset = values.mean(0) if self.centre else torch.zeros_like(values[0])
         if self.projection is not None:
             if self.projection > min(values.shape):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from gpytorch.constraints import Positive
-from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
 from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -78,6 +78,12 @@ def with_lengthscales_times(kernel: Kernel, factor: float) -> Kernel:
         if isinstance(part, Kernel) and part.has_lengthscale:
             part.lengthscale = factor * part.lengthscale
     return copied
+
+
+def has_one_variance(kernel: Kernel) -> bool:
+    """Whether k(x, x) is the same at every row, told by the type: what calls itself stationary may not be."""
+    inner = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    return type(inner) in (RBFKernel, MaternKernel, RQKernel, PeriodicKernel)
 
 
 def column_relevances(kernel: Kernel, num_features: int) -> Float[Tensor, " D"]:

@@ -195,13 +195,13 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
             parts: whether the entropy of the label follows too, `epistemic` and `aleatoric`.
         """
         rows = self._rows(X)
-        probabilities, expected = self.model_.probabilities(rows)
+        probabilities, expected, share = self.model_.described(rows)
         columns: dict[str, Any] = {"prediction": self.classes_[probabilities.argmax(1)]}
         columns |= {f"probability_{label}": probabilities[:, j] for j, label in enumerate(self.classes_)}
         if parts:
             total = entropy(probabilities)
             columns |= {"epistemic": (total - expected).clip(0.0), "aleatoric": np.minimum(expected, total)}
-        return columns | {"ood_score": self.model_.prior_share(rows)}
+        return columns | {"ood_score": share}
 
     def judge(self, X: Array, y: Any) -> Judged:
         """Probabilities at rows with a label."""

@@ -140,6 +140,13 @@ class ClassificationModel:
         return finite(found, "probability").T.copy(), finite(entropy, "entropy")
 
     @torch.no_grad()
+    def described(self, X: Shaped[NDArray[Any], "N ..."]) -> tuple[Float[Array, "N J"], Float[Array, " N"], Float[Array, " N"]]:
+        """`probabilities`, and the share of the prior's variance, from one pass of a network."""
+        parts = [(*self._probabilities(*self.logits(rows)), self._share_and_energy(rows)[0]) for rows in self.rows(X)]
+        found, entropy, share = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
+        return finite(found, "probability").T.copy(), finite(entropy, "entropy"), finite(share, "outlier score")
+
+    @torch.no_grad()
     def given(self, X: NDArray[Any], y: Float[Tensor, "J N"], weight: Float[Array, " N"]) -> ClassificationModel:
         """The model given more rows and indicators of their classes: Laplace's approximation around what Q says now.
 

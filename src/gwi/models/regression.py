@@ -15,6 +15,7 @@ from torch import Tensor
 from gwi._typing import Array
 from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, conditioned, prepared
 from gwi.core.distributions import conformal_quantile, log_density, quantile
+from gwi.core.kernels import has_one_variance
 from gwi.core.means import FixedMean
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
@@ -189,6 +190,9 @@ class RegressionModel:
     def prior_variance(self, X: NDArray[Any]) -> Float[Array, " N"]:
         """k(x, x) at each row, standardised."""
         prior = self.posterior.kernel.prior_kernel
+        if has_one_variance(prior):
+            # A network need not be asked again about the rows.
+            return np.full(len(X), float(kernel_variance(prior, self.posterior.kernel.inducing_points[:1])))
         return np.concatenate([kernel_variance(prior, x).cpu().numpy() for x in self.rows(X)])
 
     def prior_share(self, X: NDArray[Any], parts: tuple[Array, Array, Array, Array]) -> Float[Array, " N"]:
