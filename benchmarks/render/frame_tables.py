@@ -87,3 +87,47 @@ def mixed_coverage() -> str:
     records = [r for r in read("mixed_tables") if r["method"] == "gwi" and r["coverage_95"] not in ("nan", "")]
     names = list(dict.fromkeys(r["table"] for r in records))
     return table(names, [[f"{100 * mean_of([r for r in records if r['table'] == n], 'coverage_95'):.1f}" for n in names]])
+
+
+def large_modules() -> str:
+    """What a measure around large torch modules costs, one row a module and method."""
+    rows = [
+        [
+            f"{r['module']}, {float(r['parameters']) / 1e6:.0f} million numbers",
+            r["method"],
+            f"{float(r['fit_cpu_seconds']):.0f}",
+            f"{float(r['predict_cpu_seconds']):.0f}",
+            f"{float(r['peak_mb']) / 1000:.1f}",
+        ]
+        for r in read("large_modules")
+    ]
+    return table(["network", "", "fit, seconds", "prediction, seconds", "most memory, GB"], rows)
+
+
+def text_columns() -> str:
+    """NLL and RMSE of each way to see text of many values, one row a table."""
+    records = read("text_columns")
+    ways = list(dict.fromkeys(r["way"] for r in records))
+    rows = []
+    for name in dict.fromkeys(r["table"] for r in records):
+        own = [r for r in records if r["table"] == name]
+        values = [[r for r in own if r["way"] == way] for way in ways]
+        shown = [f"{signed(mean_of(some, 'nll'), 2)} / {mean_of(some, 'rmse'):.3f}" for some in values]
+        rows.append([name, own[0]["num_values"], str(len(values[0])), *shown])
+    return table(["table, column", "values", "splits", *ways], rows)
+
+
+def tree_inputs() -> str:
+    """Errors of trees on a frame's own cells over those on the encoder's numbers, one row a member."""
+    records = read("tree_inputs")
+    names = list(dict.fromkeys(r["table"] for r in records))
+    rows = []
+    for member in ("HistGradientBoosting", "ExtraTrees"):
+        ratios = []
+        for name in names:
+            own = [r for r in records if r["table"] == name and r["member"].startswith(member)]
+            first, second = (mean_of([r for r in own if r["way"] == way], "loss") for way in ("own", "encoded"))
+            ratios.append(first / second)
+        mean = math.exp(float(np.mean(np.log(ratios))))
+        rows.append([member, *(f"{ratio:.3f}" for ratio in ratios), f"{mean:.3f}"])
+    return table(["", *names, "geometric mean"], rows)

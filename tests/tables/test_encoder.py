@@ -2,14 +2,17 @@
 
 import datetime
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from gwi.exceptions import UserError
 from gwi.tables.encoder import UNLIKE, Encoder
+from gwi.tables.grams import Grams, grams_from_json
 from gwi.tables.source import read_table
 from gwi.tables.unlike import Unlike
 
@@ -43,11 +46,50 @@ def test_text_is_one_column_a_value_and_an_unknown_value_is_none_of_them(tmp_pat
     assert unlike.sentences("so") == ["1 row has a value of 'a' that the training rows did not have ('green'); so."]
 
 
-def test_text_with_many_values_is_its_share(tmp_path):
-    columns = Encoder.fit(column_of(tmp_path, [f"v{i % 30}" for i in range(89)] + ["v0"] * 10), "y")
+def test_text_with_many_values_is_its_letters(tmp_path):
+    values = [
+        f"{town} {street}"
+        for town in ("Ulm", "Bonn", "Kiel", "Trier")
+        for street in ("north", "south", "east", "west", "mid", "old")
+    ]
+    columns = Encoder.fit(column_of(tmp_path, values * 3), "y")
     assert columns.columns[0].kind == "frequency"
+    assert columns.features[0] == "letters 1 of a"
+    new, unlike = column_of(tmp_path, ["Bonn north", "Bonn North", "Trier west", "xyz"], "new.csv"), Unlike()
+    found = columns.transform(new, unlike)
+    near = [np.linalg.norm(found[0, :-1] - row[:-1]) for row in found[1:]]
+    # Capitals do not count, other letters do; a text without a known run of letters has none. To the kernel two are new.
+    assert near[0] == 0
+    assert near[1] > 1
+    assert not found[3, :-1].any()
+    assert (found[:, -1] > 0).tolist() == [False, True, False, True]
+    assert unlike.new["a"] == 2
+
+
+def test_letters_are_those_of_tf_idf_and_its_principal_directions():
+    rng = np.random.default_rng(0)
+    values = sorted({"".join(rng.choice(list("abcde"), 5)) for _ in range(40)})
+    counts = rng.integers(1, 5, len(values))
+    grams = Grams.of(values, (counts / counts.sum()).tolist())
+    vectors = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, vocabulary=grams.grams)
+    expected = vectors.fit_transform(values).toarray()
+    _, s, vt = np.linalg.svd(np.sqrt(counts)[:, None] * expected, full_matrices=False)
+    k = grams.num_directions
+    assert k == 20
+    # The same plane, whatever the signs.
+    np.testing.assert_allclose(np.abs(grams.numbers(values)), np.abs(expected @ vt[:k].T), atol=1e-8)
+    assert (np.diff(s) <= 0).all()
+    assert grams_from_json(json.loads(json.dumps(asdict(grams)))) == grams
+
+
+def test_text_with_many_values_in_an_older_file_is_its_share(tmp_path):
+    columns = Encoder.fit(column_of(tmp_path, [f"v{i % 30}" for i in range(89)] + ["v0"] * 10), "y")
+    document = json.loads(json.dumps(columns.to_json()))
+    del document["columns"][0]["grams"]
+    document["columns"][0] |= {"kept": [0], "fill": [1 / 30]}
+    older = Encoder.from_json(document)
     new = column_of(tmp_path, ["v0", "v1", "other"], "new.csv")
-    assert columns.transform(new).tolist() == [[13 / 99, 0.0], [3 / 99, 0.0], [0.0, pytest.approx(2**0.5 / 3)]]
+    assert older.transform(new).tolist() == [[13 / 99, 0.0], [3 / 99, 0.0], [0.0, pytest.approx(2**0.5 / 3)]]
 
 
 def test_missing_cells_are_the_median_and_are_marked(tmp_path):

@@ -4,7 +4,7 @@
 | --- | --- |
 | numbers | themselves |
 | text with up to 20 values | one column a value, 1 or 0; a value not seen before is 0 in all of them |
-| text with more values | the share of the training rows with that value; 0 if not seen before |
+| text with more values | up to 20 numbers, alike for texts that share runs of letters (`Grams`) |
 | dates | year, month, day, weekday, hour, seconds since 1970 |
 | missing cells | the median, and a column that says so if there were some in training |
 | all columns | a last one, 0 in training: √D/3 in rows with a text, or a missing cell, that training rows did not have |
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
+from gwi.tables.grams import Grams, grams_from_json
 from gwi.tables.names import no_column, require_columns
 from gwi.tables.parsing import Kind, date_parts, kind_of, numbers, texts
 from gwi.tables.source import Table
@@ -52,6 +53,7 @@ class Column:
         fill: what stands for missing ones, one number for each kept.
         values: of text.
         shares: of the training rows, of each value of text with many.
+        grams: of text with many values; None in older files, where its share is its number.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Column:
     fill: tuple[float, ...]
     values: tuple[str, ...] = ()
     shares: tuple[float, ...] = ()
+    grams: Grams | None = None
 
     @property
     def all_features(self) -> tuple[str, ...]:
@@ -67,10 +70,15 @@ class Column:
         own: dict[str, tuple[str, ...]] = {
             "number": (self.name,),
             "categories": tuple(f"{self.name} = {value}" for value in self.values),
-            "frequency": (f"share of {self.name}",),
+            "frequency": self._of_text(),
             "date": tuple(f"{part} of {self.name}" for part in DATE_PARTS),
         }
         return (*own[self.kind], f"{self.name} is missing")
+
+    def _of_text(self) -> tuple[str, ...]:
+        if self.grams is None:
+            return (f"share of {self.name}",)
+        return tuple(f"letters {i + 1} of {self.name}" for i in range(self.grams.num_directions))
 
 
 @dataclass(frozen=True)
@@ -191,6 +199,7 @@ def _column_from_json(part: Any) -> Column:
         tuple(map(float, part["fill"])),
         tuple(map(_text, part["values"])),
         tuple(map(float, part["shares"])),
+        grams_from_json(part.get("grams")),
     )
     num_features = len(column.all_features)
     fits = all(type(place) is int and 0 <= place < num_features for place in column.kept)
@@ -214,7 +223,7 @@ def _learned(table: Table, name: str) -> Column | str:
     if isinstance(found, str):
         return found
     kind, values, shares = found
-    column = Column(name, kind, (), (), values, shares)
+    column = Column(name, kind, (), (), values, shares, Grams.of(values, shares) if kind == "frequency" else None)
     features, _ = _features(column, table)
     kept = tuple(i for i, part in enumerate(features.T) if len(np.unique(part[~np.isnan(part)])) > 1)
     if not kept:
@@ -241,6 +250,9 @@ def _features(column: Column, table: Table) -> tuple[Float[Array, "N F"], Bool[N
         new = (place < 0) & ~missing
         if column.kind == "categories":
             own = (place[:, None] == np.arange(len(column.values))).astype(np.float64)
-        else:
+        elif column.grams is None:
             own = np.append(np.array(column.shares), 0.0)[place][:, None]
+        else:
+            coded = text.fill_null("").dictionary_encode()
+            own = column.grams.numbers(coded.dictionary.to_pylist())[np.asarray(coded.indices)]
     return np.column_stack([own, missing.astype(np.float64)]), new

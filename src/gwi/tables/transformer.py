@@ -34,7 +34,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     | --- | --- |
     | numbers | themselves |
     | text, categories or booleans with up to 20 values | one column for each value, 1 or 0 |
-    | text with more values | the share of the training rows with that value |
+    | text with more values | up to 20 numbers, alike for texts that share runs of letters |
     | dates | year, month, day, weekday, hour, seconds since 1970 |
     | durations | seconds |
     | missing cells | the median, and a column that says so if there were some in training |
