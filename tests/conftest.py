@@ -27,10 +27,11 @@ def _decorate_outermost(self: _import_hook.JaxtypingTransformer, node: ast.Funct
 
 _import_hook.JaxtypingTransformer.visit_FunctionDef = _decorate_outermost
 
-# But for the estimators and their parts: scikit-learn asks of their __init__ that it takes anything, and `fit` judges.
+# But for the estimators and their parts: scikit-learn asks of their __init__ that it takes anything, and `fit` judges; and for
+# the command, whose context typer makes of a class of its own.
 SOURCE = Path(__file__).parents[1] / "src"
 MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in SOURCE.rglob("*.py") if path.stem[0] != "_"}
-NOT_CHECKED = {"gwi.estimators.base", "gwi.estimators.regressor", "gwi.estimators.classifier", "gwi.parts"}
+NOT_CHECKED = {"gwi.estimators.base", "gwi.estimators.regressor", "gwi.estimators.classifier", "gwi.parts", "gwi.cli.commands"}
 install_import_hook(sorted(MODULES - NOT_CHECKED), "checking.checked")
 
 import numpy as np  # noqa: E402

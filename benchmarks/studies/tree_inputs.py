@@ -3,8 +3,8 @@
     python -m benchmarks.studies.tree_inputs [--splits 5] [--most-rows 5000]
 
 writes results/tree_inputs.csv: RMSE in units of the target's standard deviation, or log loss, of the boosting and the extra trees
-in the default's stack, each alone, on the mixed practice tables. Extra trees take no categories: they see missing cells as missing
-and the encoder's columns else. A run that was stopped goes on where it was.
+in the default's stack, each alone, on the mixed practice tables. Extra trees take no categories: they see missing cells as
+missing, and the encoder's columns else. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from benchmarks.studies.mixed_tables import CLASSES, HELD_OUT, MOST_CATEGORIES, 
 from benchmarks.tables.common.records import append, read
 from gwi._typing import Array
 from gwi.fitting.plan import classification_members, regression_members
+from gwi.predictors.logits import PROBABILITY_FLOOR
 from gwi.tables import TableEncoder
 
 Inputs = Callable[[pd.DataFrame, pd.DataFrame], tuple[Any, Any]]
@@ -92,7 +93,8 @@ def members(name: str, num_rows: int, num_features: int, num_classes: int) -> li
 def loss(member: Any, x: Any, y: Any, train: Any, test: Any) -> float:
     """RMSE over the standard deviation, or log loss."""
     if hasattr(member, "predict_proba"):
-        return float(log_loss(y[test], member.predict_proba(x), labels=member.classes_))
+        # As in the stack, where no class is impossible.
+        return float(log_loss(y[test], np.clip(member.predict_proba(x), PROBABILITY_FLOOR, None), labels=member.classes_))
     error: Array = member.predict(x) - y[test]
     return float(np.sqrt(np.mean(error**2)) / y[train].std())
 
@@ -123,8 +125,8 @@ def own(train: pd.DataFrame, test: pd.DataFrame) -> tuple[Any, Any]:
         for name in frame:
             values = frame[name]
             if values.dtype == object or values.dtype == bool or str(values.dtype) in ("str", "string", "category"):
-                known = train[name].astype("string").value_counts().index[: MOST_CATEGORIES - 1]
-                values = pd.Categorical(values.astype("string"), categories=known)
+                known = train[name].map(str, na_action="ignore").value_counts().index[: MOST_CATEGORIES - 1]
+                values = pd.Categorical(values.map(str, na_action="ignore").astype(object), categories=list(known))
             columns[name] = values
         parts.append(pd.DataFrame(columns))
     return parts[0], parts[1]

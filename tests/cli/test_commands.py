@@ -198,7 +198,7 @@ def test_nothing_is_overwritten_and_an_interrupt_leaves_nothing(folder, tmp_path
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gwi.estimators.table_model.TableModel.predict", interrupted)
+    monkeypatch.setattr("gwi.estimators.tables.predict_table", interrupted)
     assert cli.run(["predict", f"{folder}/y.gwi", f"{folder}/new.csv", "-o", str(output), "--force", "-q"]) == 130
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert output.read_text() == "mine"

@@ -16,7 +16,7 @@ import pytest
 
 from gwi._progress import printable
 from gwi.cli import commands as cli
-from gwi.estimators import table_model
+from gwi.estimators import tables
 from gwi.tables.writer import excel_safe
 
 pytestmark = pytest.mark.unchecked
@@ -88,7 +88,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 def test_a_packed_table_that_does_not_fit_is_not_read_into_memory(tmp_path, capsys, monkeypatch):
     path = big(tmp_path / "a.csv.gz", b"a,y\n", b"1,2\n2,3\n" * 2**10, 2**20, gzip.open)
-    monkeypatch.setattr(table_model, "FEW_BYTES", 2**18)
+    monkeypatch.setattr(tables, "FEW_BYTES", 2**18)
     assert "is too large to compare methods in memory; give a sample" in mistake(capsys, "compare", path, "-t", "y", "-q")
 
 
@@ -160,7 +160,7 @@ def test_a_bug_sends_no_commands_to_the_terminal(capsys, monkeypatch):
     def broken(path):
         raise RuntimeError(EVIL)
 
-    monkeypatch.setattr(table_model.TableModel, "load", broken)
+    monkeypatch.setattr(tables, "load_for_tables", broken)
     assert cli.run(["evaluate", "m.gwi", "data.csv"]) == 1
     assert not COMMANDS.search(capsys.readouterr().err)
 

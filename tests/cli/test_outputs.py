@@ -12,8 +12,9 @@ import weakref
 import numpy as np
 import pytest
 
+from gwi import GWIRegressor
 from gwi.cli import commands as cli
-from gwi.estimators import table_model
+from gwi.estimators import large, tables
 from odd_files import text
 
 pytestmark = pytest.mark.unchecked
@@ -22,14 +23,14 @@ pytestmark = pytest.mark.unchecked
 SLOW = """
 import sys, time
 from gwi.cli import commands
-from gwi.estimators.table_model import TableModel
-plain = TableModel.predict
+from gwi.estimators import tables
+plain = tables.predict_table
 def predict(self, table, *given):
     if table.number[0]:
         print("working", file=sys.stderr, flush=True)
         time.sleep(60)
     return plain(self, table, *given)
-TableModel.predict = predict
+tables.predict_table = predict
 commands.main()
 """
 
@@ -81,7 +82,7 @@ def own_handlers():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_in_the_midst_of_a_prediction_leaves_the_old_file(folder, tmp_path, number, monkeypatch, capsys, own_handlers):
-    output, plain = tmp_path / "out.csv", table_model.TableModel.predict
+    output, plain = tmp_path / "out.csv", tables.predict_table
     output.write_text("old")
     half_done = []
 
@@ -91,7 +92,7 @@ def test_a_signal_in_the_midst_of_a_prediction_leaves_the_old_file(folder, tmp_p
             signal.raise_signal(number)
         return plain(self, table, *given)
 
-    monkeypatch.setattr(table_model.TableModel, "predict", predict)
+    monkeypatch.setattr(tables, "predict_table", predict)
     # As in a fresh process, whatever runs the tests has made of them.
     for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
@@ -160,7 +161,7 @@ def test_a_broken_connection_to_something_else_is_no_success(folder, monkeypatch
     def broken(*arguments):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(table_model.TableModel, "load", broken)
+    monkeypatch.setattr(tables, "load_for_tables", broken)
     assert cli.run(["evaluate", f"{folder}/y.gwi", f"{folder}/data.csv"]) == 1
     assert "bug in gwi" in capsys.readouterr().err
 
@@ -175,14 +176,14 @@ def test_a_full_output_stream_is_one_sentence(folder):
 
 
 def test_an_interrupt_says_what_is_left(folder, tmp_path, capsys, monkeypatch):
-    plain = table_model.TableModel.predict
+    plain = tables.predict_table
 
     def interrupted(self, table, *given):
         if table.number[0]:
             raise KeyboardInterrupt
         return plain(self, table, *given)
 
-    monkeypatch.setattr(table_model.TableModel, "predict", interrupted)
+    monkeypatch.setattr(tables, "predict_table", interrupted)
     arguments = ["predict", f"{folder}/y.gwi", f"{folder}/data.csv", "-q", "--chunk-size", "5"]
     assert cli.run([*arguments, "-o", f"{tmp_path}/out.csv"]) == 130
     assert capsys.readouterr().err == "gwi: interrupted; no output was written.\n"
@@ -193,8 +194,8 @@ def test_an_interrupt_says_what_is_left(folder, tmp_path, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     # A large table's model is written before it is scored.
-    monkeypatch.setattr(table_model, "FEW_BYTES", 0)
-    monkeypatch.setattr(table_model.TableModel, "evaluate", interrupt)
+    monkeypatch.setattr(tables, "FEW_BYTES", 0)
+    monkeypatch.setattr(large, "evaluate_tables", interrupt)
     output = tmp_path / "m.gwi"
     data = tmp_path / "data.csv"
     data.write_text(text())
@@ -209,7 +210,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(folder, tmp
 
     monkeypatch.setattr("gwi.tables.source.open_table", work)
     monkeypatch.setattr("gwi.tables.source.read_table", work)
-    monkeypatch.setattr(table_model.TableModel, "load", work)
+    monkeypatch.setattr(tables, "load_for_tables", work)
     monkeypatch.setattr("gwi.cli.demo.fit", work)
     os.mkfifo(tmp_path / "pipe")
     data, model = folder / "data.csv", folder / "y.gwi"
@@ -269,13 +270,13 @@ def test_a_disk_that_fills_during_a_prediction_leaves_the_old_file(folder, tmp_p
 
 
 def test_checkpoints_stay_until_the_model_is_written(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(table_model, "FEW_BYTES", 0)
+    monkeypatch.setattr(tables, "FEW_BYTES", 0)
     monkeypatch.setattr("gwi.fitting.stream_data.FEW_NUMBERS", 0)
     data, kept, output = tmp_path / "data.csv", tmp_path / "kept", tmp_path / "m.gwi"
     data.write_text(text() + 3 * text().split("\n", 1)[1])
     arguments = ["fit", str(data), "-t", "y", "-o", str(output), "--mean", "svgp", "--checkpoints", str(kept), "-q", "--force"]
     with monkeypatch.context() as patch:
-        patch.setattr(table_model.TableModel, "save", lambda self, path: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(GWIRegressor, "save", lambda self, path, **_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli.run(arguments) == 130
     assert list(kept.glob("*.checkpoint"))
     assert cli.run(arguments) == 0

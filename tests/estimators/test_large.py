@@ -15,9 +15,9 @@ import pytest
 
 from gwi.cli import commands as cli
 from gwi.cli.console import noted_warnings
-from gwi.estimators import large, table_model
+from gwi.estimators import large, tables
 from gwi.estimators.large import as_parquet, fit_large, sampled_table, table_source
-from gwi.estimators.table_model import Choices, TableModel, is_large, target_of
+from gwi.estimators.tables import Choices, is_large, load_for_tables, target_of
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting import stream_data as stream_tasks
 from gwi.streaming import checkpoints
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def streaming(monkeypatch):
     monkeypatch.setattr(stream_tasks, "FEW_NUMBERS", 0)
-    monkeypatch.setattr(table_model, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(tables, "FEW_NUMBERS", 0)
 
 
 def test_a_sample_of_a_table_holds_its_rows_under_their_numbers(folder):
@@ -94,8 +94,8 @@ def test_a_large_table_is_encoded_fitted_scored_and_predicted(folder, streaming,
 def test_classes_of_a_large_table(folder, streaming):
     model = fit_large(open_table(folder / "one.parquet"), "kind", "auto", ["y"], Choices(mean="linear"), 0.1)
     assert model.task == "classification"
-    assert model.estimator.classes_.tolist() == ["high", "low"]
-    assert model.scores["accuracy"] > 0.75
+    assert model.classes_.tolist() == ["high", "low"]
+    assert model.held_out_scores_["accuracy"] > 0.75
 
 
 def test_a_checkpoint_is_of_one_target_one_encoding_and_one_share(folder):
@@ -116,7 +116,7 @@ def test_a_label_has_one_name_in_all_chunks(tmp_path, streaming, capsys):
     pq.write_table(pa.table({"x": x[0], "z": x[1], "k": codes}), path, row_group_size=200)
     common = ["--mean", "linear", "--quiet", "--holdout", "0", "--task", "classification"]
     assert cli.run(["fit", f"{path}", "-t", "k", "-o", f"{model}", *common]) == 0
-    assert TableModel.load(model).estimator.classes_.tolist() == ["001", "002", "V10"]
+    assert load_for_tables(model).classes_.tolist() == ["001", "002", "V10"]
     capsys.readouterr()
     # The first chunks hold numbers alone.
     assert cli.run(["evaluate", f"{model}", f"{path}", "--chunk-size", "100", "--json", "--quiet"]) == 0
@@ -159,7 +159,7 @@ def test_a_fit_is_kept_before_it_is_scored(folder, streaming, monkeypatch):
     def fail(*given):
         raise UserError("no scores today")
 
-    monkeypatch.setattr(TableModel, "evaluate", fail)
+    monkeypatch.setattr(large, "evaluate_tables", fail)
     source, choices = open_table(folder / "one.parquet"), Choices(mean="linear")
     with pytest.raises(UserError, match="no scores today"):
         fit_large(source, "y", "regression", ["kind"], choices, 0.1, on_fitted=kept.append)
@@ -169,7 +169,7 @@ def test_a_fit_is_kept_before_it_is_scored(folder, streaming, monkeypatch):
 def test_large_text_is_converted_once(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;x\n2,5;y\n")
-    monkeypatch.setattr(table_model, "FEW_BYTES", 0)
+    monkeypatch.setattr(tables, "FEW_BYTES", 0)
     source = open_table(path)
     assert is_large(source)
     converted, said = as_parquet(source)
@@ -199,10 +199,10 @@ def test_one_process_decides_whether_to_convert(tmp_path, monkeypatch):
 def test_packed_text_is_as_large_as_what_it_unpacks_to(tmp_path, monkeypatch):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n" + b"1.5,2.5\n" * 20_000))
-    monkeypatch.setattr(table_model, "FEW_BYTES", 100_000)
+    monkeypatch.setattr(tables, "FEW_BYTES", 100_000)
     assert path.stat().st_size < 1000
     assert is_large(open_table(path))
-    monkeypatch.setattr(table_model, "FEW_BYTES", 200_000)
+    monkeypatch.setattr(tables, "FEW_BYTES", 200_000)
     assert not is_large(open_table(path))
 
 
@@ -267,7 +267,7 @@ def test_two_launched_processes_write_one_model(folder):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Regression of 'y'") == 1
-    assert TableModel.load(folder / "two.gwi").estimator.summary_.num_rows > 1000
+    assert load_for_tables(folder / "two.gwi").summary_.num_rows > 1000
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from gwi import GWIClassifier, GWIRegressor, load
 from gwi.cli import commands as cli
 from gwi.core.scaling import Scales, StandardisedRows
-from gwi.estimators.table_model import Choices, TableModel, target_of
+from gwi.estimators.tables import Choices, fit_table, load_for_tables, predict_table, target_of
 from gwi.exceptions import GWIWarning
 from gwi.tables.source import read_table
 from gwi.tables.unlike import Unlike
@@ -70,10 +70,10 @@ def test_the_command_counts_and_names_what_training_rows_did_not_have(folder, ca
 
 
 def test_such_rows_have_wider_intervals_and_a_high_outlier_score(folder):
-    tool = TableModel.load(folder / "price.gwi")
-    usual = tool.predict(read_table(write(folder / "usual.csv", ["Ulm"], 30, seed=2)))
-    town = tool.predict(read_table(write(folder / "town.csv", ["Oslo"], 30, seed=2)))
-    blank = tool.predict(read_table(write(folder / "blank.csv", ["Ulm"], 30, seed=2, blank=30)))
+    tool = load_for_tables(folder / "price.gwi")
+    usual = predict_table(tool, read_table(write(folder / "usual.csv", ["Ulm"], 30, seed=2)))
+    town = predict_table(tool, read_table(write(folder / "town.csv", ["Oslo"], 30, seed=2)))
+    blank = predict_table(tool, read_table(write(folder / "blank.csv", ["Ulm"], 30, seed=2, blank=30)))
     assert usual["ood_score"].max() < 0.5
     for unlike in (town, blank):
         assert unlike["ood_score"].min() > 0.9
@@ -83,8 +83,8 @@ def test_such_rows_have_wider_intervals_and_a_high_outlier_score(folder):
 
 
 def test_probabilities_of_rows_unlike_all_others_are_less_sure(folder):
-    tool = TableModel.load(folder / "kind.gwi")
-    usual, new = (tool.predict(read_table(write(folder / f"{name}.csv", [name], 60, seed=3))) for name in ("Ulm", "Oslo"))
+    tool = load_for_tables(folder / "kind.gwi")
+    usual, new = (predict_table(tool, read_table(write(folder / f"{name}.csv", [name], 60, seed=3))) for name in ("Ulm", "Oslo"))
     sure = [np.abs(found["probability_high"] - 0.5).mean() for found in (usual, new)]
     assert sure[1] < sure[0]
     assert new["ood_score"].min() > 0.9 > 2 * usual["ood_score"].mean()
@@ -106,9 +106,9 @@ def test_intervals_hold_rows_of_a_category_that_was_hidden_from_the_fit(name, ta
     is_hidden = np.array(table.column(column).to_pylist()) == hidden
     rng = np.random.default_rng(0)
     training, new = (np.sort(rng.permutation(np.flatnonzero(rows))[:300]) for rows in (~is_hidden, is_hidden))
-    tool = TableModel.fit(table[training], y[training], target, "regression", choices=Choices("linear"))
+    tool = fit_table(table[training], y[training], target, "regression", choices=Choices("linear"))
     unlike = Unlike()
-    found = tool.predict(table[new], unlike=unlike)
+    found = predict_table(tool, table[new], unlike=unlike)
     assert unlike.new[column] == len(new)
     assert ((found["lower"] <= y[new]) & (y[new] <= found["upper"])).mean() >= 0.95
     assert found["ood_score"].mean() > 0.9

@@ -16,7 +16,7 @@ from gwi import Covariance, Gaussian, GWIRegressor, diagnose
 from gwi._progress import silent
 from gwi.cli import commands as cli
 from gwi.core.kernels import default_kernel
-from gwi.estimators.table_model import TableModel
+from gwi.estimators.tables import load_for_tables, predict_table
 from gwi.evaluation.checks import Finding
 from gwi.plots.calibration import LEVELS, promises
 from gwi.plots.numbers import percent, shown
@@ -81,7 +81,7 @@ def test_the_page_stands_alone_and_text_of_the_table_is_escaped(folder, model):
 
 
 def test_scores_and_rows_are_those_of_the_file(folder):
-    tool = TableModel.load(folder / "y.gwi")
+    tool = load_for_tables(folder / "y.gwi")
     found = examine(tool, open_table(folder / "test.csv"), 20_000, silent)
     text = page(folder, "y")
     assert shown(found.scores["rmse"]) in text
@@ -141,7 +141,7 @@ def test_parquet_and_rows_without_a_target_and_one_row(folder, tmp_path):
 
 
 def test_the_kernel_listens_to_the_column_that_matters(folder):
-    heard = heard_columns(TableModel.load(folder / "y.gwi"))
+    heard = heard_columns(load_for_tables(folder / "y.gwi"))
     assert {item.name for item in heard} == {HOSTILE, "town"}
     assert sum(item.share for item in heard) == pytest.approx(1)
     assert heard[0].share >= heard[1].share
@@ -190,11 +190,11 @@ def test_a_verdict_allows_for_chance_and_never_contradicts_a_finding():
 
 def test_a_page_says_one_thing_of_its_intervals(folder, capsys):
     """Half of the intervals' levels are wrong and 95 % is not: the page finds fault, and nowhere says "as promised"."""
-    tool, rng = TableModel.load(folder / "y.gwi"), np.random.default_rng(0)
+    tool, rng = load_for_tables(folder / "y.gwi"), np.random.default_rng(0)
     write(folder / "odd.csv", 200, 2)
     with (folder / "odd.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
-    columns = tool.predict(read_table(folder / "odd.csv"))
+    columns = predict_table(tool, read_table(folder / "odd.csv"))
     sizes = rng.permutation(np.repeat([0.05, 1.4, 4.0], [160, 30, 10])) * rng.choice([-1, 1], 200)
     for row, y in zip(rows, columns["prediction"] + sizes * columns["std"], strict=True):
         row[3] = repr(float(y))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gwi import cli
-from gwi.estimators.table_model import Choices, TableModel, split, target_of
+from gwi.estimators.tables import Choices, encoder_of, fit_table, split, target_of
 from gwi.exceptions import UserError
 from gwi.tables.source import read_table
 from gwi.tables.structure import groups_of, in_time, noticed
@@ -31,9 +31,9 @@ def test_whole_groups_are_held_out_and_their_column_is_no_input(patients):
     names = groups_of(known, "patient")
     assert len(held) == 12
     assert not set(names[training]) & set(names[held])
-    model = TableModel.fit(known[training], y[training], "y", "regression", choices=choices)
-    assert model.encoder.inputs == ["dose"]
-    assert model.estimator._fit.data.held_out.unit is not None
+    model = fit_table(known[training], y[training], "y", "regression", choices=choices)
+    assert encoder_of(model).inputs == ["dose"]
+    assert model._fit.data.held_out.unit is not None
 
 
 def test_rows_are_put_in_order_of_time_and_the_last_are_held_out(tmp_path):

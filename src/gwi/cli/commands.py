@@ -110,8 +110,8 @@ def fit(
         raise UserError("--groups and --time cannot both say who judges; pass one of the two.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
-    from gwi.estimators.table_model import FEWEST_ROWS, Choices, TableModel, is_large, split, target_of
     from gwi.estimators.table_targets import TaskName, guess_task
+    from gwi.estimators.tables import FEWEST_ROWS, Choices, evaluate_tables, fit_table, is_large, split, target_of
     from gwi.tables.source import open_table, read_table
     from gwi.tables.structure import in_time, noticed
 
@@ -134,7 +134,7 @@ def fit(
             with console.noted_warnings(quiet), console.interrupt_after(output) as keep:
                 model = fit_large(source, target, cast(Any, task), leave_out, choices, holdout, checkpoints, keep)
             if processes.is_first:
-                _keep(model, model.estimator.summary_.num_rows, output, as_json, quiet)
+                _keep(model, model.summary_.num_rows, output, as_json, quiet)
                 Checkpoints(checkpoints).clear()
         return
     everything = read_table(source)
@@ -154,28 +154,30 @@ def fit(
     scores: dict[str, float] = {}
     with console.noted_warnings(quiet), console.on_cluster(cluster):
         if is_scored:
-            model = TableModel.fit(table[training], y[training], target, chosen, leave_out, choices)
-            scores = model.evaluate([table[held]])
+            model = fit_table(table[training], y[training], target, chosen, leave_out, choices)
+            scores = evaluate_tables(model, [table[held]])
         if not is_scored or refit:
-            model = TableModel.fit(table, y, target, chosen, leave_out, choices)
-    _keep(replace(model, scores=scores), len(table), output, as_json, quiet)
+            model = fit_table(table, y, target, chosen, leave_out, choices)
+    model.held_out_scores_ = scores
+    _keep(model, len(table), output, as_json, quiet)
 
 
 def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -> None:
     """Write a fitted model and say what it is, what it chose and how it did."""
-    model = replace(model, scores={name: value for name, value in model.scores.items() if math.isfinite(value)})
-    for name, reason in model.encoder.dropped:
+    scores = {name: value for name, value in getattr(model, "held_out_scores_", {}).items() if math.isfinite(value)}
+    model.held_out_scores_, encoder = scores, model.encoder_.encoder_
+    for name, reason in encoder.dropped:
         console.note(f"column {name!r} is not used: it {reason}.", quiet)
-    model.save(output)
+    model.save(output, overwrite=True)
     if as_json:
-        console.print_json(_description(output) | {"held_out_scores": model.scores})
+        console.print_json(_description(output) | {"held_out_scores": scores})
         return
-    if model.scores:
-        console.show(f"Scores on {model.scores['rows']:.0f} rows held out", model.scores)
-    of, num_columns = f"{model.task.capitalize()} of {model.encoder.target!r}", len(model.encoder.columns)
+    if scores:
+        console.show(f"Scores on {scores['rows']:.0f} rows held out", scores)
+    of, num_columns = f"{model.task.capitalize()} of {encoder.target!r}", len(encoder.columns)
     console.say(f"{of} from {num_columns} columns, {num_rows} rows: {console.sized(output)}")
     if not quiet:
-        console.say(str(model.estimator.summary_))
+        console.say(str(model.summary_))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -211,13 +213,13 @@ def predict(
         console.check_output(output, force, model, data)
     from gwi._files import atomic_file
     from gwi._progress import progress
-    from gwi.estimators.table_model import TableModel
+    from gwi.estimators.tables import encoder_of, load_for_tables, predict_table
     from gwi.tables.source import open_table, read_parts
     from gwi.tables.unlike import Unlike
     from gwi.tables.writer import Writer, kept_names, with_copied
 
-    fitted, source = TableModel.load(model), open_table(data)
-    used = fitted.encoder.inputs
+    fitted, source = load_for_tables(model), open_table(data)
+    used = encoder_of(fitted).inputs
     kept = kept_names(keep, source.header, used, data)
     known = {*kept, *used}
     extra = [name for name in source.header if name not in known]
@@ -227,7 +229,7 @@ def predict(
     opened: Any = console.OutputStream() if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
-            writer.write(with_copied(table, kept, fitted.predict(table, coverage, unlike)))
+            writer.write(with_copied(table, kept, predict_table(fitted, table, coverage, unlike)))
             num_rows += len(table)
             report("rows", share)
     console.note_unlike(fitted, unlike, quiet)
@@ -245,11 +247,11 @@ def evaluate(
 ) -> None:
     """Score a model on a table that has the target."""
     from gwi._progress import progress
-    from gwi.estimators.table_model import TableModel
+    from gwi.estimators.tables import evaluate_tables, load_for_tables
     from gwi.tables.source import open_table, read_parts
     from gwi.tables.unlike import Unlike
 
-    fitted, source, unlike = TableModel.load(model), open_table(data), Unlike()
+    fitted, source, unlike = load_for_tables(model), open_table(data), Unlike()
     with progress(not quiet) as report:
 
         def tables() -> Iterator[Any]:
@@ -257,7 +259,7 @@ def evaluate(
                 yield table
                 report("rows", share)
 
-        scores = fitted.evaluate(tables(), unlike)
+        scores = evaluate_tables(fitted, tables(), unlike)
     console.note_unlike(fitted, unlike, quiet)
     if as_json:
         console.print_json(scores)
@@ -278,13 +280,13 @@ def report(
     console.check_output(output, force, model, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.estimators.table_model import TableModel
+    from gwi.estimators.tables import load_for_tables
     from gwi.report.examination import examine
     from gwi.report.page import report_page
     from gwi.tables.source import open_table
     from gwi.tables.unlike import Unlike
 
-    fitted, source, unlike = TableModel.load(model), open_table(data), Unlike()
+    fitted, source, unlike = load_for_tables(model), open_table(data), Unlike()
     with console.noted_warnings(quiet), progress(not quiet) as shown:
         examined = examine(fitted, source, 20_000, shown, max_rows, unlike)
         write_atomically(output, report_page(examined, printable(model.name), printable(data.name)).encode())
@@ -316,8 +318,8 @@ def compare(
         console.check_output(output, force, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.estimators.table_model import is_large, target_of
     from gwi.estimators.table_targets import TaskName, guess_task
+    from gwi.estimators.tables import is_large, target_of
     from gwi.report.comparison import compare as compare_methods
     from gwi.report.comparison_page import check_kind, content, print_comparison
     from gwi.tables.source import open_table, read_table

@@ -75,6 +75,7 @@ class GWIEstimator(BaseEstimator):
     summary_: Summary
     encoder_: TableEncoder
     frame_predictors_: tuple[FramePredictor, ...] = ()
+    held_out_scores_: dict[str, float]
 
     def __init__(
         self,
@@ -170,8 +171,7 @@ class GWIEstimator(BaseEstimator):
         start = time.perf_counter()
         self._check()
         self._targets, self._seen = self._new_targets(), None
-        for name in ("encoder_", "frame_predictors_"):
-            self.__dict__.pop(name, None)
+        self.__dict__ = {k: v for k, v in self.__dict__.items() if k not in ("encoder_", "frame_predictors_", "held_out_scores_")}
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
             context = parts.covariance_part(self.covariance).context if context is None else context
@@ -320,8 +320,8 @@ class GWIEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         encoder, unlike = getattr(self, "encoder_", None), Unlike()
         watch = Watch(self.model_.embedding if warns and encoder is None else None)
-        is_one = self.model_.embedding.layout is None and not isinstance(X, DataLoader | Dataset)
-        for part in (X,) if is_one else parts_to_predict(X, self.model_.embedding.layout):
+        layout = self.model_.embedding.layout
+        for part in parts_to_predict(X, layout) if layout is not None or isinstance(X, DataLoader | Dataset) else (X,):
             rows = inputs.shaped_rows(self, part, unlike)
             if rows.shape[1:] != self.model_.embedding.shape:
                 raise ValueError(f"The model was fitted to rows of shape {self.model_.embedding.shape}; got {rows.shape[1:]}.")

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._files import atomic_file
-from gwi.estimators.table_model import Choices, TableModel, estimator_for, fit_of, target_of
 from gwi.estimators.table_targets import TARGETS, TaskName, guess_task
+from gwi.estimators.tables import Choices, Estimator, estimator_for, evaluate_tables, fit_of, known_rows, target_of, with_encoder
 from gwi.exceptions import GWIWarning, UserError
 from gwi.streaming.batches import Sample, in_share
 from gwi.streaming.process_group import ProcessGroup
@@ -100,8 +100,8 @@ def fit_large(
     choices: Choices,
     holdout: float,
     checkpoints: Path | None = None,
-    on_fitted: Callable[[TableModel], Any] = lambda model: None,
-) -> TableModel:
+    on_fitted: Callable[[Estimator], Any] = lambda model: None,
+) -> Estimator:
     """Fit encoder and estimator to a table of any size, with scores on rows held out, on the first process.
 
     Args:
@@ -129,27 +129,28 @@ def fit_large(
     rows = table_source(source, encoder, chosen, split_seed, share)
     with fit_of(source.path):
         estimator.fit(rows, checkpoints=checkpoints)
-    model = TableModel.of(estimator, encoder, [name for name in source.header if name != target])
+    with_encoder(estimator, encoder, [name for name in source.header if name != target])
     if not ProcessGroup.current().is_first:
-        return model
-    on_fitted(model)
-    tables = held_out_tables(source, encoder, split_seed, share)
-    return replace(model, scores=_held_out_scores(model, tables)) if share else model
+        return estimator
+    on_fitted(estimator)
+    if share:
+        estimator.held_out_scores_ = _held_out_scores(estimator, held_out_tables(source, encoder, split_seed, share))
+    return estimator
 
 
-def _held_out_scores(model: TableModel, tables: Iterator[Table]) -> dict[str, float]:
+def _held_out_scores(estimator: Estimator, tables: Iterator[Table]) -> dict[str, float]:
     """Scores on the rows whose label the model knows; a warning says how many others there are."""
     num_unknown = 0
 
     def of_known_labels() -> Iterator[Table]:
         nonlocal num_unknown
         for table in tables:
-            present, y = model.known(table)
-            is_known = TARGETS[model.task].is_known(y, model.estimator)
+            present, y = known_rows(estimator, table)
+            is_known = TARGETS[estimator.task].is_known(y, estimator)
             num_unknown += int((~is_known).sum())
             yield present[is_known]
 
-    scores = model.evaluate(of_known_labels())
+    scores = evaluate_tables(estimator, of_known_labels())
     if num_unknown:
         warnings.warn(
             f"{num_unknown} rows held out have a label that is in no row of the fit; they are left out of the scores.",

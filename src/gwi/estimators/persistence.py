@@ -17,7 +17,7 @@ from gwi.exceptions import ModelFileError
 from gwi.parts import decode_parameter
 from gwi.storage.container import from_bytes
 from gwi.storage.description import decode_summary
-from gwi.storage.header import open_file, printable
+from gwi.storage.header import number, open_file, printable
 from gwi.storage.models import decode_model, decode_seen
 from gwi.storage.predictors import decode_frame_predictor
 from gwi.tables.transformer import TableEncoder
@@ -97,7 +97,8 @@ def from_content(
     if table is not None:
         try:
             encoder = TableEncoder.from_json(table["columns"])
-        except (LookupError, TypeError, ValueError) as error:
+            estimator.held_out_scores_ = {key: number(value, "a score") for key, value in table["scores"].items()}
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
         if len(encoder.encoder_.features) != num_features:
             raise ModelFileError(

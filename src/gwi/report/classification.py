@@ -12,7 +12,7 @@ from scipy.stats import norm
 from sklearn.metrics import confusion_matrix
 
 from gwi._typing import Array
-from gwi.estimators.table_model import TableModel
+from gwi.estimators.tables import Estimator
 from gwi.evaluation.checks import Check, found, graded
 from gwi.evaluation.classification import entropy
 from gwi.evaluation.diagnostics import far_from_training
@@ -31,9 +31,9 @@ MOST_CLASSES, MOST_MISTAKES = 12, 15
 CELLS = {"predicted": False, "probability": True, "found": False, "its probability": True, "": False}
 
 
-def check(tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
+def check(estimator: Estimator, X: Float[Array, "N D"], judged: Judged) -> Checked:
     """Are probabilities right on average, for all classes and for each, and are the rows like the training rows?"""
-    model: Any = tool.estimator.model_
+    model: Any = estimator.model_
     rows = torch.cat(list(model.rows(X[np.random.default_rng(0).permutation(len(X))[:NUM_DIAGNOSED]])))
     # Inducing points stand for the training rows.
     far = far_from_training(rows, model.posterior.kernel.inducing_points.detach())
@@ -76,7 +76,7 @@ def class_checks(probabilities: Float[Array, "N J"], y: NDArray[Any], classes: A
 
 def details(found: Examined) -> dict[str, Any]:
     """Numbers and pictures for the template."""
-    probabilities, y, classes = found.judged.first, found.judged.y, found.tool.estimator.classes_
+    probabilities, y, classes = found.judged.first, found.judged.y, found.estimator.classes_
     confidence, predicted = probabilities.max(1), probabilities.argmax(1)
     hit = predicted == y
     groups, _ = reliability(confidence, hit)
@@ -108,7 +108,7 @@ def details(found: Examined) -> dict[str, Any]:
 
 def cells(found: Examined, row: int) -> list[str | Cell]:
     """Of one row, under the names of `CELLS`."""
-    probabilities, y, classes = found.judged.first[row], int(found.judged.y[row]), found.tool.estimator.classes_
+    probabilities, y, classes = found.judged.first[row], int(found.judged.y[row]), found.estimator.classes_
     best = int(probabilities.argmax())
     mark = Cell("right", mood="good") if best == y else Cell("wrong", mood="bad")
     return [*(text for j in (best, y) for text in (short(classes[j]), percent(float(probabilities[j]), 1))), mark]

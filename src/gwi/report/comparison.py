@@ -15,8 +15,8 @@ from scipy.stats import sem
 
 from gwi._progress import Report
 from gwi._typing import Array
-from gwi.estimators.table_model import FEWEST_ROWS
 from gwi.estimators.table_targets import TARGETS, TaskName
+from gwi.estimators.tables import FEWEST_ROWS
 from gwi.evaluation.classification import ClassScores, score_classes
 from gwi.evaluation.regression import score
 from gwi.exceptions import UserError

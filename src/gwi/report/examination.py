@@ -9,8 +9,8 @@ import numpy as np
 from gpytorch.kernels import Kernel
 
 from gwi._progress import Report
-from gwi.estimators.table_model import TableModel
 from gwi.estimators.table_targets import TaskName
+from gwi.estimators.tables import Estimator, encoder_of, judge_table, known_rows, score_judged
 from gwi.report import classification, regression
 from gwi.report.examined import Examined
 from gwi.streaming.batches import Sample
@@ -35,7 +35,7 @@ def sampled(source: Source, most: int, chunk_size: int, report: Report) -> tuple
 
 
 def examine(
-    tool: TableModel, source: Source, chunk_size: int, report: Report, most: int = MOST_ROWS, unlike: Unlike | None = None
+    estimator: Estimator, source: Source, chunk_size: int, report: Report, most: int = MOST_ROWS, unlike: Unlike | None = None
 ) -> Examined:
     """Predict the rows of a file, or of a sample of them, and look for faults.
 
@@ -43,15 +43,15 @@ def examine(
         UserError: when no row has a target, or the file does not fit the model.
     """
     everything, num_rows = sampled(source, max(1, min(most, MOST_CELLS // len(source.header))), chunk_size, report)
-    table, _ = tool.known(everything)
+    table, _ = known_rows(estimator, everything)
     report("predictions", 0.0)
-    judged = tool.judge(table, unlike)
-    scores = tool.score([judged])
-    X = tool.encoder.transform(table)
-    ood = np.asarray(tool.estimator.ood_score(Encoded(X)))
+    judged = judge_table(estimator, table, unlike)
+    scores = score_judged(estimator, [judged])
+    X = encoder_of(estimator).transform(table)
+    ood = np.asarray(estimator.ood_score(Encoded(X)))
     report("diagnosis", 0.5)
-    checked = TASKS[tool.task].check(tool, X, judged)
-    return Examined(tool, table, judged, ood, scores, num_rows, len(everything) - len(table), checked)
+    checked = TASKS[estimator.task].check(estimator, X, judged)
+    return Examined(estimator, table, judged, ood, scores, num_rows, len(everything) - len(table), checked)
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,18 @@ class Heard:
     own_unit: float
 
 
-def heard_columns(tool: TableModel) -> tuple[Heard, ...]:
+def heard_columns(estimator: Estimator) -> tuple[Heard, ...]:
     """The columns by how much the kernel listens to them; none where it has one length-scale for all."""
-    kernel = tool.estimator.posterior_.kernel.prior_kernel
+    kernel = estimator.posterior_.kernel.prior_kernel
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
     scale = parts[0].lengthscale.detach().cpu().double().flatten().numpy() if len(parts) == 1 else np.empty(0)
-    if len(scale) != len(tool.encoder.features) or len(scale) == 1:
+    if len(scale) != len(encoder_of(estimator).features) or len(scale) == 1:
         return ()
-    x_scale = tool.estimator.model_.embedding.scales.x_scale
+    x_scale = estimator.model_.embedding.scales.x_scale
     # Without the last number, which is the same in all known rows.
     weight = scale[:-1] ** -2.0
     result = []
-    for column, own in tool.encoder.places():
+    for column, own in encoder_of(estimator).places():
         unit = float(scale[own][0] * x_scale[own][0]) if len(column.kept) == 1 and column.kind == "number" else float("nan")
         result.append(Heard(column.name, float(weight[own].sum() / weight.sum()), float(scale[own].min()), unit))
     return tuple(sorted(result, key=lambda heard: -heard.share))

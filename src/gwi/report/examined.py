@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.estimators.table_model import TableModel
+from gwi.estimators.tables import Estimator
 from gwi.evaluation.checks import Finding
 from gwi.evaluation.judged import Judged
 from gwi.tables.source import Table
@@ -49,7 +49,7 @@ class Examined:
     """A model at the rows of a table that have a target.
 
     Attributes:
-        tool: the model.
+        estimator: the model.
         table: the rows.
         judged: predictions and targets.
         ood: the outlier score of each row.
@@ -59,7 +59,7 @@ class Examined:
         checked: what is wrong.
     """
 
-    tool: TableModel
+    estimator: Estimator
     table: Table
     judged: Judged
     ood: Float[Array, " N"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gpytorch.kernels import AdditiveKernel
 
-from gwi.estimators.table_model import TableModel
+from gwi.estimators.tables import Estimator, encoder_of
 from gwi.plots.histograms import draw_outlier_scores
 from gwi.report.examination import TASKS, heard_columns
 from gwi.report.examined import Examined
@@ -24,21 +24,23 @@ FRACTION, LONGEST_FRACTION = re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?"), 8
 
 def report_page(found: Examined, model_name: str, data_name: str) -> str:
     """The page."""
-    tool = found.tool
+    estimator = found.estimator
     return render(
-        f"{tool.task}.html.j2",
+        f"{estimator.task}.html.j2",
         found=found,
         num_rows=len(found.table),
-        tool=tool,
-        summary=tool.estimator.summary_,
-        kernel=_kernel(tool),
+        task=estimator.task,
+        encoder=encoder_of(estimator),
+        held_out_scores=getattr(estimator, "held_out_scores_", {}),
+        summary=estimator.summary_,
+        kernel=_kernel(estimator),
         model_name=model_name,
         data_name=data_name,
         outliers=picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
         outlier_scores=[round(float(np.quantile(found.ood, share)), 3) for share in (0.5, 0.95)],
         records=_rows_to_look_at(found),
-        heard=heard_columns(tool),
-        **TASKS[tool.task].details(found),
+        heard=heard_columns(estimator),
+        **TASKS[estimator.task].details(found),
     )
 
 
@@ -53,10 +55,10 @@ def input_cell(value: object) -> str | Cell:
 
 def _shown_columns(found: Examined) -> list[str]:
     """Columns that tell rows apart come first, then those that the kernel listens to most."""
-    columns = found.tool.encoder
+    columns = encoder_of(found.estimator)
     used = [column.name for column in columns.columns]
     spare = [name for name in found.table.names if name not in used and name != columns.target]
-    heard = [heard.name for heard in heard_columns(found.tool)] or used
+    heard = [heard.name for heard in heard_columns(found.estimator)] or used
     return (spare[:2] + heard)[:MOST_SHOWN_COLUMNS]
 
 
@@ -65,7 +67,7 @@ def _rows_to_look_at(found: Examined) -> dict[str, Any]:
     uncertain, surprising = found.checked.most_uncertain, found.checked.most_surprising
     chosen = np.concatenate([uncertain, surprising])
     lines = found.table.source.lines(found.table.number[chosen].tolist())
-    columns, task = _shown_columns(found), TASKS[found.tool.task]
+    columns, task = _shown_columns(found), TASKS[found.estimator.task]
     inputs = found.table[chosen].data.select(columns).to_pydict()
     rows = [
         [str(lines[i]), *task.cells(found, int(row)), *(input_cell(inputs[name][i]) for name in columns)]
@@ -75,8 +77,8 @@ def _rows_to_look_at(found: Examined) -> dict[str, Any]:
     return {"names": names, "uncertain": rows[: len(uncertain)], "surprising": rows[len(uncertain) :]}
 
 
-def _kernel(tool: TableModel) -> dict[str, Any]:
-    kernel = tool.estimator.posterior_.kernel.prior_kernel
+def _kernel(estimator: Estimator) -> dict[str, Any]:
+    kernel = estimator.posterior_.kernel.prior_kernel
     # A wide table's has a part for all columns alike first, and others for few.
     kernel = kernel.kernels[0] if isinstance(kernel, AdditiveKernel) else kernel
     base = getattr(kernel, "base_kernel", kernel)

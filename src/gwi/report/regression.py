@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gwi._typing import Array
-from gwi.estimators.table_model import TableModel
+from gwi.estimators.tables import Estimator
 from gwi.evaluation.checks import Finding
 from gwi.evaluation.diagnostics import diagnose
 from gwi.evaluation.judged import Judged
@@ -29,11 +29,11 @@ LITTLE = 0.05
 CELLS = {"predicted": True, "± std": True, "found": True, "95 % interval": False}
 
 
-def check(tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
+def check(estimator: Estimator, X: Float[Array, "N D"], judged: Judged) -> Checked:
     """Look for the ways in which uncertainty is silently wrong."""
     assert judged.std is not None
     order = np.sort(np.random.default_rng(0).permutation(len(X))[:NUM_DIAGNOSED])
-    diagnosis = diagnose(tool.estimator, Encoded(X[order]), judged.y[order])
+    diagnosis = diagnose(estimator, Encoded(X[order]), judged.y[order])
     num_checks = sum(value == value for _, value in diagnosis.measures)
     return Checked(diagnosis.findings, num_checks, judged.std, np.abs(judged.y - judged.first) / judged.std)
 
@@ -41,7 +41,7 @@ def check(tool: TableModel, X: Float[Array, "N D"], judged: Judged) -> Checked:
 def law_of(found: Examined) -> Law:
     """What was predicted."""
     assert found.judged.std is not None
-    model: Any = found.tool.estimator.model_
+    model: Any = found.estimator.model_
     return Law(found.judged.first[None], found.judged.std[None], float(model.degrees_of_freedom[0]))
 
 
@@ -64,7 +64,7 @@ def verdict(finding: Finding | None, levels: Promises) -> tuple[str, str]:
 def details(found: Examined) -> dict[str, Any]:
     """Numbers and pictures for the template."""
     law, y = law_of(found), found.judged.y
-    model: Any = found.tool.estimator.model_
+    model: Any = found.estimator.model_
     levels, bins = coverage(law, y), pit(law, y)
     (medians, std), (by_prediction, middle) = errors(law, y), coverage_by_prediction(law, y)
     off = next((finding for finding in found.checked.findings if finding.kind == "miscalibrated"), None)

@@ -343,7 +343,7 @@ def encode_estimator(estimator: Any, hashes: bool = True) -> tuple[Node, dict[st
         "seen": None if seen is None else {"salt": seen.salt.hex(), "are_all": seen.are_all},
     }
     if encoder is not None:
-        document["table"] = {"columns": encoder.to_json(), "scores": {}}
+        document["table"] = {"columns": encoder.to_json(), "scores": getattr(estimator, "held_out_scores_", {})}
     if estimator.frame_predictors_:
         w, predictors = Writer(), enumerate(estimator.frame_predictors_)
         document["frame_predictors"] = [encode_frame_predictor(one, w, f"frame_predictor.{i}") for i, one in predictors]
