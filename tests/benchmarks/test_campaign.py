@@ -15,6 +15,7 @@ pytestmark = pytest.mark.unchecked
 TROUBLED = "tests.benchmarks.troubled"
 
 
+@pytest.mark.slow
 def test_every_way_to_go_down_is_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "MOST_TIME", 4)
     monkeypatch.setattr(running, "MOST_CPU", 1)

@@ -237,6 +237,7 @@ def test_a_quick_run_does_not_go_into_the_records(capsys):
     assert "--records" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_small_version_runs_and_resumes(tmp_path, monkeypatch, capsys, thorough, request):
     monkeypatch.setenv("GWI_CACHE", str(tmp_path / "cache"))
     # To unpack real images takes longer than all fits; that they are read is tested with the sets.

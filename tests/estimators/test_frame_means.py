@@ -24,6 +24,7 @@ import gwi
 from gwi import GWIClassifier, GWIRegressor
 from gwi.exceptions import UnsavableError, UserError
 
+pytestmark = pytest.mark.unchecked
 catboost, lightgbm, xgboost = (pytest.importorskip(name) for name in ("catboost", "lightgbm", "xgboost"))
 LIBRARIES = {"pandas": lambda f: f, "polars": pl.from_pandas, "Arrow": lambda f: pa.Table.from_pandas(f, preserve_index=False)}
 NUMBERS = ["rooms", "size"]

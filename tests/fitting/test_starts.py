@@ -1,6 +1,7 @@
 """Hyper-parameters from several starts: the evidence has several tops where few of many columns count."""
 
 import numpy as np
+import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -19,6 +20,8 @@ from gwi.fitting.hyperparameters import (
 )
 from gwi.fitting.regression import RegressionTask
 from gwi.parts import Covariance
+
+pytestmark = pytest.mark.unchecked
 
 
 def few_of_many(num_rows=100, num_columns=20):
@@ -65,6 +68,7 @@ def test_many_rows_are_not_taken_for_noise():
     assert lengthscales[:2].max() < lengthscales[2:].min() / 5
 
 
+@pytest.mark.slow
 def test_inducing_points_are_as_many_as_the_function_asks_for():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(ALL_ROWS + 1, 3))

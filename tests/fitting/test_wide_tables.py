@@ -51,6 +51,7 @@ def test_labels_by_one_column_of_two_thousand_are_learned():
     assert -np.log(model.predict_proba(x_new)[np.arange(len(truth)), truth.astype(int)]).mean() < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.unchecked
 def test_ten_thousand_columns_are_fitted_in_seconds():
     x, y, x_new, y_new = one_column(50, 10_000, 0)

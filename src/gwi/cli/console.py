@@ -95,7 +95,7 @@ def interrupt_after(output: Path) -> Iterator[Callable[[Any], None]]:
     """Saves what it is called with; a later interrupt inside tells that the output is there."""
     saved: list[Path] = []
     try:
-        yield lambda model: saved.append(model.save(output))
+        yield lambda model: saved.append(model.save(output, overwrite=True))
     except KeyboardInterrupt as error:
         error.args += (f"{output} was written, without scores",) if saved else ()
         raise

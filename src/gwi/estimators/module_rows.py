@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import clone
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -78,9 +79,9 @@ def loader_of(rows: Any) -> Any:
 
 
 def in_parts(rows: Any) -> bool:
-    """Whether rows are a dict of arrays, or a tuple of them; a list is one of rows."""
+    """Whether rows are a dict of arrays, or a tuple of them; a list is one of rows, and some sparse matrices are dicts too."""
     if isinstance(rows, Mapping):
-        return not is_frame(rows)
+        return not is_frame(rows) and not issparse(rows)
     return isinstance(rows, tuple) and len(rows) > 0 and all(isinstance(part, Tensor | np.ndarray) for part in rows)
 
 
