@@ -13,7 +13,7 @@ from gwi import GWIClassifier, GWIRegressor
 from gwi.core.features import NetworkFeatures
 from gwi.core.module_calls import layout_for, outputs_of
 from gwi.exceptions import ModelFileError
-from gwi.parts import Features, Frozen, Joint
+from gwi.parts import Features, Frozen, Joint, Paper
 
 pytestmark = pytest.mark.unchecked
 NUM_TOKENS, LENGTH, WIDTH = 40, 10, 16
@@ -310,6 +310,8 @@ def test_rows_that_no_one_takes_are_refused(texts):
     for mean, kernel, given, said in (
         ("svgp", "auto", rows, "one torch module"),
         (network, "rbf", rows, "no distance of their own"),
+        (Joint(network), "rbf", rows, "no distance of their own"),
+        (Paper(network), "auto", rows, "no distance of their own"),
         (network, "auto", {"words": rows["input_ids"]}, "takes input_ids, attention_mask; the rows have 'words'"),
     ):
         unseen = some(given, UNSEEN), labels[UNSEEN]

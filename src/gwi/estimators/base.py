@@ -217,7 +217,7 @@ class GWIEstimator(BaseEstimator):
     def _maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
         """What makes the fit of a table, a stream or a network from rows wherever they are."""
         features, is_network = None, self._network() is not None
-        mean, brought = laid_out(self.mean, self._network(), brought)
+        mean, brought = laid_out(self.mean, self._network(), self.kernel, brought)
         if is_source(brought.X) and not (is_network and isinstance(brought.X, DataLoader)):
             source = as_source(brought.X, brought.y, labels=self._targets.are_labels)
             rows = in_memory(source)

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from gwi._validation import as_array
 from gwi.core.module_calls import LaidOut, RowLayout, layout_for
 from gwi.estimators.inputs import Brought
+from gwi.fitting.frozen_network import wants_features
 from gwi.parts import Frozen, Joint, Paper
 from gwi.tables.frames import is_frame
 
@@ -29,12 +30,13 @@ BATCH_SIZE = 64
 NUM_TRIED = 2
 
 
-def laid_out(mean: Any, module: nn.Module | None, brought: Brought) -> tuple[Any, Brought]:
+def laid_out(mean: Any, module: nn.Module | None, kernel: Any, brought: Brought) -> tuple[Any, Brought]:
     """A mean that takes its rows packed, and what was brought with packed rows; both as they came where there is nothing to pack.
 
     Args:
         mean: as it was asked for.
         module: that is the mean, or inside of it; None where it is another mean.
+        kernel: as it was asked for.
         brought: rows and targets.
 
     Raises:
@@ -44,8 +46,8 @@ def laid_out(mean: Any, module: nn.Module | None, brought: Brought) -> tuple[Any
     if module is None:
         if isinstance(X, Mapping) and in_parts(X):
             raise ValueError(
-                "A dict of arrays is for one torch module as mean, taken as it is or in Joint, or in Paper; for other means pass "
-                "an array with a row for each, or a data frame."
+                "A dict of arrays is for one torch module as mean, taken as it is or in Joint; for other means pass an array "
+                "with a row for each, or a data frame."
             )
         return mean, replace(brought, X=X, validation=validation)
     rows = batch_parts(next(iter(X), None))[0] if isinstance(X, DataLoader) else X
@@ -57,6 +59,11 @@ def laid_out(mean: Any, module: nn.Module | None, brought: Brought) -> tuple[Any
         layout = layout_for(module, (rows,))
     else:
         return mean, replace(brought, X=X, validation=validation)
+    if isinstance(mean, Paper) or not wants_features(kernel, (1, 1)):
+        raise ValueError(
+            "Rows in parts, or of tokens, have no distance of their own: the kernel is on features of the network, so leave "
+            'kernel="auto", or name a layer, kernel=Features("..."); the paper\'s protocol has none of these.'
+        )
     if brought.y is None and not isinstance(X, DataLoader):
         raise ValueError("A fit requires y to be passed, but the target y is None: pass a target for each row, or a loader.")
     if isinstance(validation, tuple | list) and len(validation) == 2:
@@ -68,9 +75,7 @@ def laid_out(mean: Any, module: nn.Module | None, brought: Brought) -> tuple[Any
 
 def _around(mean: Any, module: LaidOut) -> Any:
     """The part with another module inside."""
-    if isinstance(mean, Frozen | Joint):
-        return clone(mean, safe=False).set_params(module=module)
-    return Paper(**{**mean.get_params(deep=False), "mean": module}) if isinstance(mean, Paper) else module
+    return clone(mean, safe=False).set_params(module=module) if isinstance(mean, Frozen | Joint) else module
 
 
 def loader_of(rows: Any) -> Any:

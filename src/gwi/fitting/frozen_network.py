@@ -18,7 +18,7 @@ from gwi.core.features import NetworkFeatures
 from gwi.core.inducing import Method, choose_inducing_points
 from gwi.core.kernels import FeatureKernel, default_kernel
 from gwi.core.means import FirstColumns, ModuleMean
-from gwi.core.module_calls import LaidOut, own_name
+from gwi.core.module_calls import own_name
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import CHUNK_SIZE, Embedding, OutputsAndFeatures, Scales, StandardisedRows
 from gwi.fitting.data import ArrayData, FitOptions, HeldOut
@@ -62,11 +62,6 @@ def frozen_fit(
     options.report("features", 0.0)
     scales = pixel_scales(task, sample, targets, shape)
     features = feature_map(network, shape, options.kernel)
-    if features is None and isinstance(network, LaidOut):
-        raise ValueError(
-            "Rows in parts, or of tokens, have no distance of their own: the kernel is on features of the network, so leave "
-            'kernel="auto", or name a layer, kernel=Features("...").'
-        )
     embedding: Embedding
     if features is None:
         embedding, capacity = StandardisedRows(scales, shape), int(min(MOST_ROWS, max(1000, MOST_PIXELS / len(scales.x_scale))))
