@@ -260,7 +260,16 @@ def one_rule() -> str:
 
 def network_mean() -> str:
     """The network beside ridge regression and an ensemble, one row a table."""
-    records = read("network_mean")
+    return _network_rows("RMSE", {"practice", "uci"})
+
+
+def network_smooth() -> str:
+    """The same on smooth functions with hardly any noise, by CRPS."""
+    return _network_rows("CRPS", {"smooth"})
+
+
+def _network_rows(score: str, kinds: set[str]) -> str:
+    records = [r for r in read("network_mean") if r["kind"] in kinds]
     rows = []
     for kind, name, size in dict.fromkeys((r["kind"], r["table"], r["num_rows"]) for r in records):
         some = [r for r in records if (r["kind"], r["table"], r["num_rows"]) == (kind, name, size)]
@@ -272,14 +281,14 @@ def network_mean() -> str:
                 name,
                 f"{int(size):,}",
                 str(len(own)),
-                *(f"{mean_of(part, 'rmse'):.3f}" for part in (own, ensemble, ridge, constant)),
+                *(f"{mean_of(part, score.lower()):.3f}" for part in (own, ensemble, ridge, constant)),
                 *(signed(mean_of(part, "nll")) for part in (own, ensemble)),
                 *(signed(mean_of(part, "rank")) for part in (own, ensemble)),
                 f"{mean_of(own, 'cpu_seconds') / mean_of(ensemble, 'cpu_seconds'):.1f}",
             ]
         )
     heads = (
-        "RMSE",
+        score,
         "ensemble's",
         "ridge's",
         "a constant's",
@@ -292,16 +301,28 @@ def network_mean() -> str:
     return table(["table", "rows", "splits", *heads], rows)
 
 
+FEW_ROWS_METHODS = ("gwi", "ridge", "GP", "CatBoost")
+
+
 def few_rows() -> str:
-    """NLL on few rows, one row a table and size."""
-    records = read("few_rows")
-    methods = list(dict.fromkeys(r["method"] for r in records))
-    rows = []
-    for name, size in sorted({(r["table"], int(r["num_rows"])) for r in records}):
-        some = [r for r in records if (r["table"], r["num_rows"]) == (name, str(size))]
-        draws = len({r["draw"] for r in some})
-        nll = {m: mean_of([r for r in some if r["method"] == m], "nll") for m in methods}
-        best = min(nll, key=nll.__getitem__)
-        shown = [f"**{signed(value)}**" if m == best else signed(value) for m, value in nll.items()]
-        rows.append([name, str(size), str(draws), *shown])
-    return table(["table", "rows", "draws", *methods], rows)
+    """NLL on few rows, one row a table and size, and how far ours is from that of the method that is best on the table."""
+    by: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+    for r in read("few_rows"):
+        by.setdefault((r["table"], int(r["num_rows"])), {}).setdefault(r["method"], {})[r["draw"]] = float(r["nll"])
+    # Of the draws that every method has done.
+    draws = {cell: [d for d in own["gwi"] if all(d in own[m] for m in FEW_ROWS_METHODS)] for cell, own in by.items()}
+    nll = {cell: {m: [own[m][d] for d in draws[cell]] for m in FEW_ROWS_METHODS} for cell, own in by.items()}
+    rows, every = [], []
+    for name, size in sorted(by):
+        sizes = [cell for cell in by if cell[0] == name]
+        best = min(FEW_ROWS_METHODS[1:], key=lambda m: float(np.mean([np.mean(nll[cell][m]) for cell in sizes])))
+        own = nll[name, size]
+        means = {m: float(np.mean(own[m])) for m in FEW_ROWS_METHODS}
+        lowest = min(means, key=means.__getitem__)
+        shown = [f"**{signed(value)}**" if m == lowest else signed(value) for m, value in means.items()]
+        away = np.array(own["gwi"]) - np.array(own[best])
+        every.append(float(away.mean()))
+        error = float(away.std(ddof=1)) / math.sqrt(len(away)) if len(away) > 1 else math.nan
+        rows.append([name, str(size), str(len(away)), *shown, f"{signed(every[-1])} ± {error:.2f} ({best})"])
+    rows.append(["mean of all", "", "", *[""] * len(FEW_ROWS_METHODS), signed(float(np.mean(every)))])
+    return table(["table", "rows", "draws", *FEW_ROWS_METHODS, "gwi − the table's best other"], rows)

@@ -77,6 +77,7 @@ TABLES: dict[str, Callable[[], str]] = {
         frame_tables.text_columns,
         frame_tables.tree_inputs,
         evidence_tables.network_mean,
+        evidence_tables.network_smooth,
         evidence_tables.few_rows,
         record_tables.diagnostics_faults,
         record_tables.diagnostics_uci,

@@ -21,6 +21,7 @@ from gwi._typing import Array
 from gwi._validation import as_array, like
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.judged import Judged
+from gwi.evaluation.predictive import Predictive
 from gwi.evaluation.regression import Law, score_totals
 from gwi.exceptions import ModelFileError
 from gwi.fitting.regression import RegressionTask
@@ -180,6 +181,21 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
             covariance = self.model_.covariance(rows)
             return mean, like(covariance[0] if self._targets.one else np.moveaxis(covariance, 0, -1), X)
         return mean
+
+    def predict_dist(self, X: Any) -> Predictive:
+        """The whole predictive distribution of y at each row: density, probabilities, quantiles, draws, scores.
+
+        With conformal intervals its quantiles are still those of the distribution; `predict_interval` has the others.
+        """
+        rows, fitted = self._rows(X, warns=True), self.model_
+        parts_of_rows = fitted.parts(rows)
+        mean, std = fitted.law_of(parts_of_rows)
+        scale = (fitted.scales.y_scale**2 * fitted.tempering_factor)[:, None]
+        variances = ((parts_of_rows[1] + parts_of_rows[2]) * scale, parts_of_rows[3] * scale)
+        epistemic, aleatoric = (part[0] if self._targets.one else part.T for part in variances)
+        degrees = fitted.degrees_of_freedom
+        laws = tuple(Law(mean[j : j + 1], std[j : j + 1], float(degrees[j])) for j in range(len(mean)))
+        return Predictive(laws, epistemic, aleatoric, self._targets.one)
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """Quantiles of y; the last axis runs over `quantiles`."""

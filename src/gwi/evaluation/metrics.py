@@ -1,0 +1,117 @@
+"""Scores of predictive distributions and intervals as plain functions, and as scorers for scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gwi._typing import Array
+from gwi.evaluation.regression import interval_score as score_of_each
+
+
+def crps(y: Any, predicted: Any) -> float:
+    """The mean continuous ranked probability score of a predictive distribution, in the unit of y; lower is better.
+
+    Args:
+        y: targets.
+        predicted: from `predict_dist`.
+    """
+    return float(np.mean(predicted.crps(y)))
+
+
+def nll(y: Any, predicted: Any) -> float:
+    """The mean negative log density of y; lower is better.
+
+    Args:
+        y: targets.
+        predicted: from `predict_dist`.
+    """
+    return float(np.mean(predicted.nll(y)))
+
+
+def pit(y: Any, predicted: Any) -> Array:
+    """The probability integral transform: where y lies in its distribution, uniform between 0 and 1 where that is right.
+
+    Args:
+        y: targets.
+        predicted: from `predict_dist`.
+    """
+    found: Array = predicted.cdf(y)
+    return found
+
+
+def interval_score(y: Any, lower: Any, upper: Any, coverage: float = 0.95) -> float:
+    """The mean width of intervals plus 2/(1 − coverage) times the distance of a target outside; lower is better.
+
+    Args:
+        y: targets.
+        lower: ends of the intervals.
+        upper: ends of the intervals.
+        coverage: what the intervals promise.
+    """
+    low, high, target = _checked(y, lower, upper)
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
+    return float(score_of_each(low, high, target, coverage).mean())
+
+
+def coverage(y: Any, lower: Any, upper: Any) -> float:
+    """The share of targets inside their intervals.
+
+    Args:
+        y: targets.
+        lower: ends of the intervals.
+        upper: ends of the intervals.
+    """
+    low, high, target = _checked(y, lower, upper)
+    return float(((low <= target) & (target <= high)).mean())
+
+
+def _checked(y: Any, lower: Any, upper: Any) -> tuple[Array, Array, Array]:
+    target, low, high = (np.asarray(values, dtype=np.float64) for values in (y, lower, upper))
+    if not low.shape == high.shape == target.shape:
+        raise ValueError(f"y, lower and upper have one shape; got {target.shape}, {low.shape} and {high.shape}.")
+    if not (low <= high).all():
+        raise ValueError("A lower end is above its upper end; pass intervals as lower, upper.")
+    return low, high, target
+
+
+def neg_crps(estimator: Any, X: Any, y: Any) -> float:
+    """Minus the CRPS, for `scoring=` in scikit-learn."""
+    return -crps(y, estimator.predict_dist(X))
+
+
+def neg_nll(estimator: Any, X: Any, y: Any) -> float:
+    """Minus the NLL, for `scoring=` in scikit-learn."""
+    return -nll(y, estimator.predict_dist(X))
+
+
+def neg_interval_score(estimator: Any, X: Any, y: Any) -> float:
+    """Minus the score of 95 % intervals, for `scoring=` in scikit-learn."""
+    ends = estimator.predict_interval(X, coverage=0.95)
+    return -interval_score(y, ends[..., 0], ends[..., 1])
+
+
+SCORERS: dict[str, Callable[[Any, Any, Any], float]] = {
+    "neg_crps": neg_crps,
+    "neg_nll": neg_nll,
+    "neg_interval_score": neg_interval_score,
+}
+
+
+def scorer(name: str) -> Callable[[Any, Any, Any], float]:
+    """A scorer for scikit-learn's `scoring=`, greater is better: neg_crps, neg_nll or neg_interval_score.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.model_selection import cross_val_score
+        >>> from gwi import GWIRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> bool((cross_val_score(GWIRegressor("linear"), X[:100], y[:100], scoring=scorer("neg_crps"), cv=3) < 0).all())
+        True
+    """
+    if name not in SCORERS:
+        raise ValueError(f"A scorer is one of {', '.join(SCORERS)}; got {name!r}.")
+    return SCORERS[name]

@@ -1,0 +1,169 @@
+"""The predictive distribution of each row as one object: densities, probabilities, quantiles, draws and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gwi._typing import Array
+from gwi.evaluation.regression import Law
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """What is predicted of y at N rows, of one target or of J.
+
+    Values have the shape of a prediction, (N,) or (N, J). Rows are looked at one by one: draws of several rows together, with
+    their correlations, are `GWIRegressor.sample_y`.
+
+    Attributes:
+        laws: of each target.
+        epistemic: the variance that more data would lower.
+        aleatoric: the variance that they would not.
+        one: whether there is one target, without an axis for it.
+
+    Example:
+        >>> import numpy as np
+        >>> law = Law(np.array([[1.0, 2.0]]), np.array([[0.5, 1.0]]))
+        >>> found = Predictive((law,), np.array([0.0, 0.5]), np.array([0.25, 0.5]), True)
+        >>> found.interval(0.95).round(2).tolist()
+        [[0.02, 1.98], [0.04, 3.96]]
+        >>> found[1].cdf(2.0).tolist()
+        [0.5]
+    """
+
+    laws: tuple[Law, ...]
+    epistemic: Array
+    aleatoric: Array
+    one: bool
+
+    def __len__(self) -> int:
+        return self.laws[0].mean.shape[1]
+
+    def __getitem__(self, rows: Any) -> Predictive:
+        """Some rows, by numbers, a slice or a bool for each; of one number a distribution of one row."""
+        chosen = np.arange(len(self))[rows]
+        chosen = np.atleast_1d(chosen)
+        laws = tuple(replace(law, mean=law.mean[:, chosen], std=law.std[:, chosen]) for law in self.laws)
+        return Predictive(laws, self.epistemic[chosen], self.aleatoric[chosen], self.one)
+
+    @property
+    def mean(self) -> Array:
+        """The expectation of y."""
+        return self._shaped([law.expectation() for law in self.laws])
+
+    @property
+    def std(self) -> Array:
+        """Its standard deviation."""
+        return self._shaped([law.std[0] for law in self.laws])
+
+    @property
+    def var(self) -> Array:
+        """Its variance."""
+        return np.square(self.std)
+
+    def logpdf(self, y: Any) -> Array:
+        """The log density at y, one value for each row or one for all."""
+        return self._shaped([law.log_density(part) for law, part in self._with(y)])
+
+    def pdf(self, y: Any) -> Array:
+        """The density at y."""
+        return np.exp(self.logpdf(y))
+
+    def cdf(self, y: Any) -> Array:
+        """The probability of a value of at most y."""
+        return self._shaped([law.cumulative(part) for law, part in self._with(y)])
+
+    def ppf(self, level: float | Sequence[float]) -> Array:
+        """The quantile of one level; of several levels the last axis runs over them."""
+        levels = np.asarray(level, dtype=np.float64)
+        if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"Levels lie strictly between 0 and 1; got {level}.")
+        found = [self._shaped([law.quantile(float(one)) for law in self.laws]) for one in np.atleast_1d(levels)]
+        return found[0] if levels.ndim == 0 else np.stack(found, axis=-1)
+
+    def interval(self, coverage: float = 0.95) -> Array:
+        """The central interval with this probability; the last axis is (lower, upper)."""
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
+        return self.ppf([0.5 - coverage / 2, 0.5 + coverage / 2])
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Array:
+        """Draws of each row by itself; the last axis runs over them."""
+        levels = np.random.default_rng(random_state).uniform(size=(size, len(self.laws), len(self)))
+        tiny = np.finfo(np.float64).tiny
+        parts = [self._standard_quantile(law, levels[:, j].clip(tiny)) for j, law in enumerate(self.laws)]
+        return self._shaped([np.moveaxis(part, 0, -1) for part in parts])
+
+    def crps(self, y: Any) -> Array:
+        """The continuous ranked probability score of each row, lower is better."""
+        return self._shaped([law.crps(part) for law, part in self._with(y)])
+
+    def nll(self, y: Any) -> Array:
+        """The negative log density at y, of each row."""
+        return -self.logpdf(y)
+
+    def to_dict(self, coverage: float = 0.95) -> dict[str, Array]:
+        """Columns for a data frame: mean, std, the ends of an interval and both variances, of each target."""
+        ends = self.interval(coverage)
+        columns = {"mean": self.mean, "std": self.std, "lower": ends[..., 0], "upper": ends[..., 1]}
+        columns |= {"epistemic": self.epistemic, "aleatoric": self.aleatoric}
+        if self.one:
+            return columns
+        return {f"{name}_{j}": values[:, j] for name, values in columns.items() for j in range(len(self.laws))}
+
+    def to_scipy(self) -> Any:
+        """A frozen distribution of scipy.stats: normal, or Student's t."""
+        from scipy.stats import norm, t
+
+        degrees = np.array([law.degrees_of_freedom for law in self.laws])
+        if np.isinf(degrees).all():
+            return norm(self.mean, self.std)
+        degrees, shrunk = (degrees[0], self._scale()) if self.one else (degrees, self._scale())
+        return t(degrees, self.mean, shrunk)
+
+    def to_torch(self) -> Any:
+        """A distribution of torch.distributions: Normal or StudentT, in float64; of several targets one for each."""
+        import torch
+        from torch.distributions import Normal, StudentT
+
+        found: list[Any] = []
+        for law in self.laws:
+            mean, std = torch.from_numpy(law.expectation()), torch.from_numpy(law.std[0].copy())
+            d = law.degrees_of_freedom
+            found.append(Normal(mean, std) if np.isinf(d) else StudentT(d, mean, std * ((d - 2) / d) ** 0.5))
+        return found[0] if self.one else tuple(found)
+
+    def __repr__(self) -> str:
+        several = "" if self.one else f", {len(self.laws)} targets"
+        names = {
+            "normal" if np.isinf(law.degrees_of_freedom) else f"t with {law.degrees_of_freedom:g} degrees" for law in self.laws
+        }
+        return f"Predictive({len(self)} rows{several}, {' and '.join(sorted(names))})"
+
+    def _scale(self) -> Array:
+        factors = [1.0 if np.isinf(d) else ((d - 2) / d) ** 0.5 for d in (law.degrees_of_freedom for law in self.laws)]
+        return self._shaped([law.std[0] * factor for law, factor in zip(self.laws, factors, strict=True)])
+
+    @staticmethod
+    def _standard_quantile(law: Law, levels: NDArray[np.float64]) -> Array:
+        from gwi.core.distributions import quantile
+
+        return law.mean[0] + law.std[0] * quantile(levels, law.degrees_of_freedom)
+
+    def _with(self, y: Any) -> list[tuple[Law, Array]]:
+        """Each target's law beside its values."""
+        shape = (len(self),) if self.one else (len(self), len(self.laws))
+        values = np.asarray(y, dtype=np.float64)
+        if values.ndim and values.shape != shape:
+            raise ValueError(f"y is one number, or has the shape {shape} of the prediction; got {values.shape}.")
+        values = np.broadcast_to(values, shape).reshape(len(self), -1)
+        return list(zip(self.laws, values.T, strict=True))
+
+    def _shaped(self, parts: list[Array]) -> Array:
+        """From one array a target to what the user expects: a column each, or one axis."""
+        return parts[0] if self.one else np.stack(parts, axis=1)
