@@ -78,6 +78,27 @@ def pays_mean() -> str:
     return table(["", *PEERS], rows)
 
 
+# The paper's model by itself, beside networks without r.
+NETWORKS = ("gwi", "GWI-net", "GWI-net, one network", "deep ensemble", "deep ensemble, treated", "last-layer Laplace")
+
+
+def pays_network() -> str:
+    """NLL of networks with and without r on the sets of each place, means over the splits that all have done."""
+    records = read("uci")
+    rows = []
+    for place, title in (("standard", "at home"), ("gap", "in gaps"), ("tail", "in tails")):
+        nll: dict[str, dict[tuple[str, str], float]] = {method: {} for method in NETWORKS}
+        for r in records:
+            if r["protocol"] == place and r["method"] in nll:
+                nll[r["method"]][r["set"], r["split"]] = float(r["nll"])
+        common = sorted(set.intersection(*(set(own) for own in nll.values())))
+        for name in dict.fromkeys(key[0] for key in common):
+            splits = [key for key in common if key[0] == name]
+            means = {method: float(np.mean([own[key] for key in splits])) for method, own in nll.items()}
+            rows.append([title, name, str(len(splits)), *(signed(value, 2).lstrip("+") for value in means.values())])
+    return table(["", "", "splits", *NETWORKS], rows)
+
+
 def better_elsewhere() -> str:
     """Sets and places where a peer's NLL or CRPS is below ours by more than two standard errors, paired over splits."""
     records = read("uci")

@@ -58,6 +58,7 @@ TABLES: dict[str, Callable[[], str]] = {
         evidence_tables.pays_covariance,
         evidence_tables.pays_tails,
         evidence_tables.pays_mean,
+        evidence_tables.pays_network,
         evidence_tables.better_elsewhere,
         evidence_tables.pays_wasserstein,
         evidence_tables.joint_predictions,
