@@ -266,3 +266,13 @@ def test_a_model_from_python_predicts_a_text_file_by_the_command(tmp_path):
     command = [sys.executable, "-m", "gwi", "predict", path, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
     subprocess.run(command, check=True, capture_output=True)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], model.predict(NEW), rtol=1e-9)
+
+
+def test_a_category_that_xgboost_refuses_is_a_missing_cell(tmp_path):
+    model = GWIRegressor(mean=MODELS["XGBoost"][0], random_state=0).fit(TRAIN, Y, validation=(UNSEEN, Y_UNSEEN))
+    gone = as_categories(TRAIN).dtypes["town"]
+    wanted = own_prediction(MODELS["XGBoost"][0], NEW.assign(town=pd.Series([None] * len(NEW), dtype=gone)))
+    for some in (model, gwi.load(model.save(tmp_path / "model.gwi"))):
+        with pytest.warns(gwi.exceptions.GWIWarning, match="'Oslo'"):
+            found = some.predict(NEW.assign(town="Oslo"))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)

@@ -58,8 +58,12 @@ class FrameForm:
         table = frame_table(X).data
         return FrameForm(library, {name: Column(str(table.schema.field(name).type)) for name in names or table.column_names})
 
-    def like(self, X: Any) -> Any:
-        """The columns of any frame, found by name, as a frame of this form. Categories that are new come last.
+    def like(self, X: Any, *, only_known: bool = False) -> Any:
+        """The columns of any frame, found by name, as a frame of this form.
+
+        Args:
+            X: a frame of any library.
+            only_known: whether categories of pandas that are new are missing cells; else they come last.
 
         Raises:
             UserError: naming columns that are missing.
@@ -69,7 +73,7 @@ class FrameForm:
         if self.library == "pandas":
             known = not isinstance(X, Table) and is_pandas(X)
             frame = X[names] if known else _arrow(X, self.columns).to_pandas()
-            changed = {name: _as_pandas(frame[name], column) for name, column in self.columns.items()}
+            changed = {name: _as_pandas(frame[name], column, only_known) for name, column in self.columns.items()}
             return frame.assign(**{name: values for name, values in changed.items() if values is not frame[name]})
         if not isinstance(X, Table) and library_of(X) == self.library and not hasattr(X, "collect"):
             return X.select(names)
@@ -145,7 +149,7 @@ def _pandas_column(values: Any) -> Column:
     return Column("category", tuple(np.asarray(kind.categories).tolist()), bool(kind.ordered))
 
 
-def _as_pandas(values: Any, column: Column) -> Any:
+def _as_pandas(values: Any, column: Column, only_known: bool) -> Any:
     """A column of pandas as it was when the predictor was fitted; as it is where that cannot be."""
     import pandas as pd
 
@@ -154,7 +158,8 @@ def _as_pandas(values: Any, column: Column) -> Any:
         same = str(values.dtype) == "category" and tuple(values.cat.categories) == column.categories
         if same:
             return values
-        new = [value for value in pd.unique(values.dropna()).tolist() if value not in known]
+        seen = [] if only_known else pd.unique(values.dropna()).tolist()
+        new = [value for value in seen if value not in known]
         return values.astype(pd.CategoricalDtype([*column.categories, *new], ordered=column.ordered))
     if str(values.dtype) == column.kind:
         return values

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
+from gwi.predictors.boosters import Booster
 from gwi.predictors.boosters import library_of as booster_library
 from gwi.tables.forms import FrameForm, library_of, pandas_forms, rows_of
 from gwi.tables.frames import frame_names
@@ -42,7 +43,10 @@ class FramePredictor:
             UserError: when columns are missing, or its values are not one, or one row of them, for each row, all finite.
         """
         ask = self.model.predict if hasattr(self.model, "predict") else self.model
-        frame = self.form.like(X)
+        # XGBoost refuses categories that are new, where others take them for missing.
+        inner = getattr(self.model, "estimator", self.model)
+        library = inner.library if isinstance(inner, Booster) else booster_library(inner)
+        frame = self.form.like(X, only_known=library == "xgboost")
         with warnings.catch_warnings():
             # Names are those of its fit: some libraries say so at every call.
             warnings.filterwarnings("ignore", message=".*feature.?names?.*")
