@@ -64,7 +64,11 @@ def test_a_method_gets_training_rows_only_and_predicts_before_the_test_targets_a
     assert new.shape == (12, 3)
 
 
-@pytest.mark.parametrize("method", methods.METHODS)
+# All share the frame of a task; these take long in it.
+LONG = ("GWI-net (paper)", "GWI: SVGP (paper)", "NGBoost", "NGBoost, treated", "deep ensemble, treated")
+
+
+@pytest.mark.parametrize("method", [pytest.param(m, marks=pytest.mark.slow if m in LONG else ()) for m in methods.METHODS])
 def test_predictions_do_not_depend_on_the_test_targets(method, small_table, monkeypatch):
     task = replace(TASK, method=method)
     test = protocol.split_of(task, torch.zeros(120, 3)).test.numpy()

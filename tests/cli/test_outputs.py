@@ -145,6 +145,7 @@ def test_after_the_work_a_signal_just_ends_the_process(own_handlers):
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == [signal.SIG_DFL] * 2
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_fault(folder):
     """`gwi predict ... -o - | head -1`, and a reader that leaves before the first byte."""
     predict = ["predict", folder / "y.gwi", folder / "data.csv", "-o", "-", "-q", "--chunk-size", 1]

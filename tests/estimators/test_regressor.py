@@ -258,7 +258,7 @@ def test_frozen_means_need_unseen_rows_and_are_left_as_they_are():
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("name", ["kin8nm", "power"])
+@pytest.mark.parametrize("name", ["kin8nm", pytest.param("power", marks=pytest.mark.slow)])
 def test_frozen_predictors_get_intervals_that_cover_on_real_tables(uci_folder, name):
     features, target = load_uci(name)
     x, y = features.numpy(), target[0].numpy()

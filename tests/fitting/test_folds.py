@@ -145,6 +145,7 @@ def test_a_group_stays_in_one_fold(estimator):
     assert len(np.unique(fold)) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.unchecked
 def test_rows_in_time_are_judged_by_those_before_them():
     found = []

@@ -59,6 +59,7 @@ def many_rows(x, y):
     return choose_prior(data, row_kernel("rbf", x.shape[1])[0], options, judges_kernel_means=True)
 
 
+@pytest.mark.slow
 def test_many_rows_are_not_taken_for_noise():
     """A bound on the evidence by 300 inducing points would be highest where two columns of twelve are noise, too."""
     x, y = few_of_many(ALL_ROWS + 1, 12)

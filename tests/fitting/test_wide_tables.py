@@ -37,6 +37,7 @@ def test_one_column_of_two_thousand_is_found_with_honest_intervals(seed):
     assert 0.9 <= np.mean((low <= y_new) & (y_new <= high)) <= 0.995
 
 
+@pytest.mark.slow
 def test_weights_that_count_rows_differently_are_taken():
     x, y, x_new, y_new = one_column(80, 300, 0)
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(x))
@@ -72,6 +73,7 @@ def test_wide_tables_of_any_width_are_fitted_in_bounded_time(num_rows, num_colum
     assert rmse(model, x_new, y_new) <= 1.5 * NOISE_STD
 
 
+@pytest.mark.slow
 @pytest.mark.unchecked
 def test_targets_of_pure_noise_are_called_noise():
     generator = np.random.default_rng(0)
