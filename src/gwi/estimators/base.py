@@ -28,7 +28,6 @@ from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Watch
 from gwi.estimators import inputs
 from gwi.estimators.frame_means import on_frames
-from gwi.estimators.inputs import Brought
 from gwi.estimators.module_rows import laid_out, parts_to_predict
 from gwi.evaluation.checks import severe_warnings
 from gwi.exceptions import GWIWarning
@@ -171,11 +170,12 @@ class GWIEstimator(BaseEstimator):
         start = time.perf_counter()
         self._check()
         self._targets, self._seen = self._new_targets(), None
-        self.__dict__ = {k: v for k, v in self.__dict__.items() if k not in ("encoder_", "frame_predictors_", "held_out_scores_")}
+        for name in ("encoder_", "frame_predictors_", "held_out_scores_"):
+            self.__dict__.pop(name, None)
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
             context = parts.covariance_part(self.covariance).context if context is None else context
-            brought = Brought(X, y, sample_weight, validation, groups, checkpoints, context)
+            brought = inputs.Brought(X, y, sample_weight, validation, groups, checkpoints, context)
             fit = self._maker(brought, self._options(report))()
         self.model_, self.summary_ = fit.model, replace(fit.summary, seconds=time.perf_counter() - start)
         self.frame_predictors_ = frame_predictors([member.mean for member in fit.stacked.members])
@@ -214,7 +214,7 @@ class GWIEstimator(BaseEstimator):
         mean = mean.mean if isinstance(mean, parts.Paper) else mean
         return mean if isinstance(mean, nn.Module) else None
 
-    def _maker(self, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
+    def _maker(self, brought: inputs.Brought, options: FitOptions) -> Callable[[], Fit]:
         """What makes the fit of a table, a stream or a network from rows wherever they are."""
         features, is_network = None, self._network() is not None
         mean, brought = laid_out(self.mean, self._network(), self.kernel, brought)
@@ -238,7 +238,7 @@ class GWIEstimator(BaseEstimator):
         """Whether rows are more than a table's, or the kernel is on what a network makes of them."""
         return isinstance(X, DataLoader) or len(getattr(X, "shape", ())) > 2 or wants_features(self.kernel, (1,))
 
-    def _table_maker(self, brought: Brought, features: Any, options: FitOptions) -> Callable[[], Fit]:
+    def _table_maker(self, brought: inputs.Brought, features: Any, options: FitOptions) -> Callable[[], Fit]:
         training = inputs.training_rows(self, brought)
         validation = brought.validation
         if validation is not None and not isinstance(validation, DataLoader):
@@ -268,7 +268,7 @@ class GWIEstimator(BaseEstimator):
             raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
         return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
 
-    def _stream_maker(self, source: RowSource, brought: Brought, options: FitOptions) -> Callable[[], Fit]:
+    def _stream_maker(self, source: RowSource, brought: inputs.Brought, options: FitOptions) -> Callable[[], Fit]:
         given = (brought.sample_weight, brought.groups, brought.context)
         if any(part is not None for part in given) or self.cv != "auto" or self._by_paper:
             raise ValueError(
@@ -291,7 +291,7 @@ class GWIEstimator(BaseEstimator):
             self.feature_names_in_ = np.array(source.features, dtype=object)
         return partial(pipeline.fit, data, self._task(), inputs.asked_means(self.mean), options)
 
-    def _network_maker(self, brought: Brought, mean: Any, options: FitOptions) -> Callable[[], Fit]:
+    def _network_maker(self, brought: inputs.Brought, mean: Any, options: FitOptions) -> Callable[[], Fit]:
         if any(part is not None for part in (brought.sample_weight, brought.groups, brought.context)):
             raise ValueError("A module as mean takes neither sample_weight, groups nor context; leave them out.")
         training, shape = inputs.training_batches(self, brought.X, brought.y)
