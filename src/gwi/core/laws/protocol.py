@@ -1,0 +1,90 @@
+"""What every predictive law can say of N rows, and scores that follow from that alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from gwi._typing import Array
+
+# Probabilities between which a law is cut into panels for the integral of its CRPS, and the nodes of a panel: nine digits.
+PANELS = np.array([1e-13, 1e-9, 1e-6, 1e-4, 2e-3, 0.02, 0.1, 0.25, 0.4, 0.5])
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+# Halvings of a bracket of a quantile.
+NUM_HALVINGS = 60
+
+
+class PredictiveLaw(Protocol):
+    """One law of y for each of N rows."""
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The least and the largest value that can come."""
+        ...
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether single values have probability: `log_density` is then its logarithm."""
+        ...
+
+    def rows(self, chosen: Any) -> PredictiveLaw:
+        """The laws of some rows."""
+        ...
+
+    def expectation(self) -> Float[Array, " N"]:
+        """E Y."""
+        ...
+
+    def variance(self) -> Float[Array, " N"]:
+        """Var Y."""
+        ...
+
+    def log_density(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """log p(y), or of a discrete law log P(Y = y)."""
+        ...
+
+    def cumulative(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """P(Y ≤ y)."""
+        ...
+
+    def quantile(self, level: float) -> Float[Array, " N"]:
+        """The least value with at least this probability below or at it."""
+        ...
+
+    def crps(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """∫ (P(Y ≤ z) − 1{y ≤ z})² dz, the continuous ranked probability score."""
+        ...
+
+    def sample(self, size: int, rng: np.random.Generator) -> Float[Array, "S N"]:
+        """Independent draws of each row."""
+        ...
+
+
+def integrated_crps(law: Any, y: Float[Array, " N"]) -> Float[Array, " N"]:
+    """The CRPS of a law with a density, from its distribution function by Gauss–Legendre between quantiles and y."""
+    levels = np.concatenate([PANELS, 1 - PANELS[-2::-1]])
+    edges = np.stack([law.quantile(float(level)) for level in levels])
+    edges = np.sort(np.concatenate([edges, y[None]]), axis=0)
+    found = np.zeros_like(y)
+    for low, high in pairwise(edges):
+        half, above = (high - low) / 2, (low + high) / 2 >= y
+        for node, weight in zip(NODES, WEIGHTS, strict=True):
+            found += weight * half * np.square(law.cumulative(low + half * (1 + node)) - above)
+    return found
+
+
+def bisected(law: Any, level: float, low: Float[Array, " N"], high: Float[Array, " N"]) -> Float[Array, " N"]:
+    """The quantile between two ends by halving, as far as floating point goes."""
+    for _ in range(NUM_HALVINGS):
+        middle = (low + high) / 2
+        below = law.cumulative(middle) < level
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return (low + high) / 2
