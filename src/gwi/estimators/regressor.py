@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader
 from gwi import parts
 from gwi._typing import Array
 from gwi._validation import as_array, like
+from gwi.core.laws.gaussian import Law
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.judged import Judged
 from gwi.evaluation.predictive import Predictive
-from gwi.evaluation.regression import Law, score_totals
+from gwi.evaluation.regression import score_totals
 from gwi.exceptions import ModelFileError
 from gwi.fitting.regression import RegressionTask
 from gwi.models.regression import Decomposition, RegressionModel, differentiable

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.evaluation.regression import Law
+from gwi.core.laws.gaussian import Law
 
 
 @dataclass(frozen=True, eq=False)

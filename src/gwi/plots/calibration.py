@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.core.distributions import conformal_quantile, quantile
+from gwi.core.laws.gaussian import Law
 from gwi.evaluation.classification import NUM_BINS
-from gwi.evaluation.regression import Law
 from gwi.plots.inputs import confidence_and_hits, law_and_targets
 from gwi.plots.style import BY_CHANCE, CHANCE, SQUARE, chance, drawn, expected_line, found_line, posts, shares
 

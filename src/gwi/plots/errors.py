@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi.core.distributions import quantile
-from gwi.evaluation.regression import Law
+from gwi.core.laws.gaussian import Law
 from gwi.plots.calibration import Promises
 from gwi.plots.inputs import law_and_targets, sample
 from gwi.plots.style import ALARM, DATA, FRAME, SQUARE, chance, drawn, expected_line, found_line, plain_decades, posts

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.evaluation.regression import Law
+from gwi.core.laws.gaussian import Law
 from gwi.plots.calibration import Promises, promises
 from gwi.plots.inputs import confidence_and_hits, law_and_targets
 from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, drawn, expected_line, new_axes, shares

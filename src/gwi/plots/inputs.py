@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from gwi._typing import Array
 from gwi._validation import as_array
+from gwi.core.laws.gaussian import Law
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.checks import require_numbers
-from gwi.evaluation.regression import Law
 from gwi.models.regression import RegressionModel
 
 # A thousand dots fill a picture; of more rows a fixed sample is drawn. What is counted is counted over all.

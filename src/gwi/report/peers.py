@@ -27,10 +27,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gwi._typing import Array
+from gwi.core.laws.gaussian import Law
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.estimators.table_targets import TaskName
-from gwi.evaluation.regression import Law
 
 OURS = "gwi"
 INNER_FOLDS = 5

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from gwi._typing import Array
+from gwi.core.laws.gaussian import Law
 from gwi.estimators.tables import Estimator
 from gwi.evaluation.checks import Finding
 from gwi.evaluation.diagnostics import diagnose
 from gwi.evaluation.judged import Judged
-from gwi.evaluation.regression import Law
 from gwi.plots.calibration import Promises, coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
 from gwi.plots.errors import draw_actual_vs_predicted, draw_errors, errors, outside_interval
 from gwi.plots.histograms import draw_pit, pit
