@@ -216,6 +216,23 @@ class ConstantMean(nn.Module):
         return self.values.to(x)[:, None].expand(-1, x.shape[0])
 
 
+class AffineMean(nn.Module):
+    """a + b m: a mean on another scale than the one it was learned on."""
+
+    shift: Tensor
+    factor: Tensor
+
+    def __init__(self, mean: nn.Module, shift: Float[Tensor, " J"], factor: Float[Tensor, " J"]):
+        super().__init__()
+        self.mean = mean
+        for name, value in (("shift", shift), ("factor", factor)):
+            self.register_buffer(name, value.detach().clone())
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """Its values."""
+        return self.shift.to(x)[:, None] + self.factor.to(x)[:, None] * self.mean(x)
+
+
 class FirstColumns(nn.Module):
     """The first J numbers of a row: the mean of rows that carry its values along, such as a network's logits and features."""
 

@@ -113,9 +113,12 @@ class HeldOut:
         """Values of the mean, or where there are folds of the mean that has not seen the row's."""
         if self.fold is None:
             return at_rows(mean, self.x)
-        values = torch.empty_like(self.y)
+        parts = []
         for (inside, _), fold_mean in zip(self.splits(), fold_means, strict=True):
-            values[:, inside] = at_rows(fold_mean, self.x[inside])
+            parts.append((inside, at_rows(fold_mean, self.x[inside])))
+        values = torch.empty(len(parts[0][1]), len(self.x), dtype=self.y.dtype, device=self.y.device)
+        for inside, part in parts:
+            values[:, inside] = part
         return values
 
 

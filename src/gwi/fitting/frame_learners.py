@@ -100,7 +100,7 @@ class PendingOnFrames(Pending):
         if held_out.fold is None:
             values = _values(means[0], self.item.judging, data, self.task)
         else:
-            values = torch.empty_like(held_out.y)
+            values = torch.empty_like(held_out.y[: self.task.num_outputs(held_out.y)])
             place = torch.arange(len(held_out.x)) if held_out.folds is None else torch.from_numpy(held_out.folds.row)
             for (inside, _), mean in zip(held_out.splits(), means[1:], strict=True):
                 values[:, inside] = _values(mean, rows_of(self.item.training, place[inside.cpu()].numpy()), data, self.task)
@@ -132,7 +132,7 @@ def _values(mean: nn.Module, frame: Any, data: FitData, task: Task) -> Float[Ten
 
 def _standardised(predictor: FramePredictor, frame: Any, data: FitData, task: Task) -> Float[Tensor, "J n"]:
     values = predictor.predict(frame)
-    task.require_outputs(torch.from_numpy(values.T), len(data.y), f"The {predictor.name}")
+    task.require_outputs(torch.from_numpy(values.T), task.num_outputs(data.y), f"The {predictor.name}")
     return data.scales.targets(values, data.y.device).to(data.y)
 
 

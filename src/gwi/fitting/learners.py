@@ -141,7 +141,7 @@ def network_learner(data: FitData, task: Task, part: Network, prior: PriorFit, o
     relevances = [column_relevances(fits[min(k, len(fits) - 1)].kernel, num_features) for k in range(num_groups)]
     network = EnsembleMLP(
         num_features,
-        data.y.shape[0],
+        task.num_outputs(data.y),
         num_members=size.per_fold * num_groups,
         hidden=size.hidden,
         column_scales=torch.stack(relevances).repeat(size.per_fold, 1).float(),
@@ -158,7 +158,7 @@ def linear_learner(data: FitData, task: Task) -> Member:
     """The linear path alone, the average of those that each leave one fold out; it continues trends, within bounds."""
     start = time.perf_counter()
     held_out, num_groups = data.held_out, data.held_out.num_groups
-    sizes, span = (data.x.shape[1], data.y.shape[0]), _guarded_span(data)
+    sizes, span = (data.x.shape[1], task.num_outputs(data.y)), _guarded_span(data)
     network = EnsembleMLP(*sizes, num_members=num_groups, hidden=(), span=span, generator=torch.Generator()).to(data.x)
     _start_from_linear_path(network, data, task)
     network.requires_grad_(False)
@@ -214,7 +214,7 @@ def module_learner(module: nn.Module, data: FitData, task: Task, options: FitOpt
     # Small networks need, and bear, longer steps.
     learning_rate = 1e-2 if sum(p.numel() for p in module.parameters()) < 5000 else 3e-3
     with torch.no_grad():
-        task.require_outputs(ModuleMean(copy.deepcopy(module).eval())(data.x[:2]), len(data.y))
+        task.require_outputs(ModuleMean(copy.deepcopy(module).eval())(data.x[:2]), task.num_outputs(data.y))
     mean, fold_means = data.train_module(
         lambda: ModuleMean(copy.deepcopy(module)),
         task.loss,
@@ -237,7 +237,7 @@ def frozen_learner(mean: nn.Module, what: str, data: FitData, task: Task, name: 
             f"Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen)).{advice}"
         )
     with torch.no_grad():
-        task.require_outputs(OriginalRowsMean(mean, data.scales)(data.held_out.x[:2]), len(data.y), what)
+        task.require_outputs(OriginalRowsMean(mean, data.scales)(data.held_out.x[:2]), task.num_outputs(data.y), what)
     mean = task.in_own_units(mean, data.scales)
     return Member(name, mean, data.held_out.predicted(mean), time.perf_counter() - start)
 

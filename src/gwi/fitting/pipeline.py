@@ -123,8 +123,8 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
         kernel.to(options.device),
         options,
         judges_kernel_means=any(isinstance(item, str) and "svgp" in item for item in items),
-        most_inducing=task.most_inducing(len(data.y)),
-        num_free=task.num_free(len(data.y)),
+        most_inducing=task.most_inducing(task.num_outputs(data.y)),
+        num_free=task.num_free(task.num_outputs(data.y)),
     )
     # Processes that share the rows have all found it, each to its own last digit.
     prior = data.agreed(prior)
@@ -165,8 +165,9 @@ def finish(
         embedding = embedding.spanning(data.x)
     fitted, refined, said = task.refine(data, prior, stacked, options)
     z, context = with_context(data, fitted, prior.inducing_points, options)
-    solver = CovarianceSolver(data, fitted, z, options.covariance, context, task.sparse_covariance)
-    covariances = solver.solve(task.noise_levels(data, solver, refined))
+    rows = task.covariance_data(data, refined)
+    solver = CovarianceSolver(rows, fitted, z, options.covariance, context, task.sparse_covariance)
+    covariances = solver.solve(task.noise_levels(rows, solver, refined))
     s = torch.stack([part.whitened_covariance for part in covariances])
     means, prior_kernel, z, embedding = widened([member.mean for member in refined.members], fitted.kernel, z, embedding)
     kernel = SparsePosteriorKernel(prior_kernel, z, s)

@@ -180,6 +180,14 @@ class Task(ABC):
 
     # What has a usual answer.
 
+    def num_outputs(self, y: Float[Tensor, "J N"]) -> int:
+        """Of means: as many as numbers of a target, where these are no bounds."""
+        return len(y)
+
+    def covariance_data(self, data: FitData, stacked: StackedMean) -> FitData:
+        """The rows as the covariance counts them: by how much each of them says of f."""
+        return data
+
     def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
         """Sample weights as means take them: relative."""
         return weight / weight.mean()

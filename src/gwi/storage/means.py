@@ -55,6 +55,9 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
         return node | ({} if mean.shape is None else {"shape": list(mean.shape)})
     if isinstance(mean, means.ConstantMean):
         return {"type": "constant", "values": w.put(f"{name}.values", mean.values)}
+    if isinstance(mean, means.AffineMean):
+        numbers = {key: w.put(f"{name}.{key}", getattr(mean, key)) for key in ("shift", "factor")}
+        return {"type": "affine", "mean": encode_mean(mean.mean, w, name)} | numbers
     if isinstance(mean, means.FirstColumns):
         return {"type": "first-columns"}
     if isinstance(mean, means.SomeColumns):
@@ -102,6 +105,10 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
         return _OF_ROWS[kind](inner, r.scales, decode_shape(node["shape"], r.scales) if "shape" in node else None)
     if kind == "constant":
         return means.ConstantMean(r.get(node["values"], 1))
+    if kind == "affine":
+        shift, factor = (r.get(node[key], 1) for key in ("shift", "factor"))
+        refuse_if(len(shift) != num_outputs or len(factor) != num_outputs, "an affine mean has other targets")
+        return means.AffineMean(decode_mean(node["mean"], r, depth + 1), shift, factor)
     if kind == "columns":
         return means.SomeColumns(
             whole(node["first"], "the first column of a mean", len(r.scales.x_scale) - num_outputs), num_outputs

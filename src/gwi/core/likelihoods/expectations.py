@@ -121,6 +121,8 @@ def log_marginal(
         phi: dispersion.
         num_nodes: a few for speed, in the rule of Gauss and Hermite; zero for as many as give all digits.
     """
+    if hasattr(family, "closed_log_marginal"):
+        return family.closed_log_marginal(y, mean, variance, phi)
     v = variance.clamp_min(torch.finfo(variance.dtype).tiny)
     parts = []
     for rows in torch.arange(len(mean), device=mean.device).split(max(1, MOST_NUMBERS // (num_nodes or MODE_NODES))):

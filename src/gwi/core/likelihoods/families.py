@@ -18,7 +18,7 @@ from torch import Tensor
 from gwi._typing import Array
 
 # Of the dispersion, beyond which nothing changes but digits are lost; and of a mean, in logarithms.
-LEAST_DISPERSION, MOST_DISPERSION, MOST_LOG = 1e-6, 1e4, 600.0
+LEAST_DISPERSION, MOST_DISPERSION, MOST_LOG = 1e-6, 1e4, 80.0
 # A mean between bounds keeps so far from them.
 MARGIN = 1e-6
 
