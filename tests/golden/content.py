@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 HERE = Path(__file__).parent
 RECORD = HERE / "record"
@@ -87,7 +87,10 @@ def environment() -> dict[str, str]:
     models = re.findall(r"^model name\s*:\s*(.*)$", names.read_text(), re.MULTILINE) if names.exists() else []
     packages = ("torch", "numpy", "scipy", "scikit-learn", "gpytorch", "linear_operator")
     capability = torch.backends.cpu.get_cpu_capability()
-    return {"processor": models[0] if models else "unknown", "instructions": capability} | {p: version(p) for p in packages}
+    # OpenBLAS chooses its loops by the processor, or by OPENBLAS_CORETYPE.
+    blas = sorted({str(pool.get("architecture")) for pool in threadpool_info() if pool["user_api"] == "blas"})
+    machine = {"processor": models[0] if models else "unknown", "instructions": capability, "blas": ", ".join(blas)}
+    return machine | {p: version(p) for p in packages}
 
 
 @contextmanager
