@@ -14,6 +14,7 @@ from benchmarks.render.markdown import table
 from benchmarks.tables.common.records import read, write
 from benchmarks.tables.common.splits import standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
+from benchmarks.tables.uci.interface import gaussian
 from gwi import GWIRegressor
 from gwi.evaluation.regression import Law, score
 
@@ -54,12 +55,12 @@ def compute(folder: Path = RECORDS, tables: tuple[UCIName, ...] = TABLES) -> Non
     for name in tables:
         x, y = load_uci(name)
         split = standard_splits(len(x), 1)[0]
-        fitted = GWIRegressor(random_state=0).fit(x[split.train].numpy(), y[0, split.train].numpy())
+        fitted = GWIRegressor(likelihood="gaussian", random_state=0).fit(x[split.train].numpy(), y[0, split.train].numpy())
         mean, std = fitted.predict(x[split.test].numpy(), return_std=True)
         label = {
             "set": name,
             "tempering_factor": float(fitted.tempering_factor_[0]),
-            "degrees_of_freedom": float(fitted.model_.degrees_of_freedom[0]),
+            "degrees_of_freedom": float(gaussian(fitted).degrees_of_freedom[0]),
         }
         columns = zip(y[0, split.test].tolist(), mean.tolist(), std.tolist(), strict=True)
         rows += ({**label, "y": a, "mean": b, "std": c} for a, b, c in columns)

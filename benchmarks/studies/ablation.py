@@ -21,6 +21,7 @@ import torch
 from benchmarks.tables.common.records import append, read
 from benchmarks.tables.common.splits import Split, gap_splits, standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
+from benchmarks.tables.uci.interface import gaussian
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.core.distributions import DEGREES, choose_tails, log_density, quantile
@@ -77,7 +78,7 @@ def splits(table: UCIName, features: torch.Tensor, within: bool) -> list[Split]:
 def measure(x: Array, y: Array, split: Split) -> Iterator[dict[str, Any]]:
     """Every variant on one split."""
     train, test = split.train.numpy(), split.test.numpy()
-    base = GWIRegressor(random_state=0).fit(x[train], y[train])
+    base = GWIRegressor(likelihood="gaussian", random_state=0).fit(x[train], y[train])
     fit = base._fit
     assert fit is not None
     for label, (covariance, disagreement) in COVARIANCES.items():
@@ -89,7 +90,7 @@ def measure(x: Array, y: Array, split: Split) -> Iterator[dict[str, Any]]:
         law = without_covariance(fit, x[test], tempered=tempering is not None, tails=False)
         yield scores("none", tempering, y[test], law.mean[0], law.std[0])
     mean, std = base.model_.law(x[test])
-    yield scores("the default", "auto", y[test], mean[0], std[0], float(base.model_.degrees_of_freedom[0]))
+    yield scores("the default", "auto", y[test], mean[0], std[0], float(gaussian(base).degrees_of_freedom[0]))
 
 
 def finished(model: GWIRegressor, task: RegressionTask, covariance: Covariance | None = None) -> RegressionModel:

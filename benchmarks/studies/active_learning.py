@@ -32,7 +32,7 @@ from benchmarks.figures.style import BLUE, GREEN, GREY, PICTURES, canvas, look, 
 from benchmarks.studies.ablation import without_covariance
 from benchmarks.studies.loading import drawn, random_split
 from benchmarks.tables.common.records import Record, append, read
-from benchmarks.tables.uci.interface import Budget, Rows
+from benchmarks.tables.uci.interface import Budget, Rows, gaussian
 from benchmarks.tables.uci.networks import deep_ensemble
 from gwi import GWIRegressor
 from gwi._typing import Array
@@ -65,9 +65,9 @@ Method = Callable[[Array, Array, Array, Array, int], Found]
 
 def ours(x: Array, y: Array, x_test: Array, pool: Array, seed: int, *, mean: str, covariance: str = "auto") -> Found:
     """A fit of ours."""
-    model = GWIRegressor(mean, covariance=covariance, random_state=seed).fit(x, y)
+    model = GWIRegressor(mean, covariance=covariance, likelihood="gaussian", random_state=seed).fit(x, y)
     centre, std = model.model_.law(x_test)
-    law = Law(centre[:1], std[:1], float(model.model_.degrees_of_freedom[0]))
+    law = Law(centre[:1], std[:1], float(gaussian(model).degrees_of_freedom[0]))
     assert model._fit is not None
     found = model.decompose(pool)
 
@@ -81,9 +81,9 @@ def ours(x: Array, y: Array, x_test: Array, pool: Array, seed: int, *, mean: str
 def ensemble(x: Array, y: Array, x_test: Array, pool: Array, seed: int) -> Found:
     """Five networks; variance of f is how far their means are apart."""
     fitted = deep_ensemble(x, y, seed, Budget(10.0, share_of_steps=0.3))
-    means = fitted.predict(pool)
+    means = fitted.mixture(pool)
     spread = (means.mean - means.mean.mean(0)) / math.sqrt(len(means.mean))
-    return Found(fitted.predict(x_test), np.square(spread).sum(0), lambda: (spread.T @ spread, np.square(means.std).mean(0)))
+    return Found(fitted.mixture(x_test), np.square(spread).sum(0), lambda: (spread.T @ spread, np.square(means.std).mean(0)))
 
 
 def highest(found: Found, count: int) -> Rows:

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsRegressor
 
 from benchmarks.tables.common.records import append, read
+from benchmarks.tables.uci.methods import law_of
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.core.kernels import default_kernel
 from gwi.core.measures import kernel_matrix
-from gwi.evaluation.regression import Law, score
+from gwi.evaluation.regression import score
 
 NUM_DRAWS, SIDE, GAP, NOISE_STD = 200, 40, 2.9, 0.2
 MEANS: dict[str, list[Any]] = {"svgp": ["svgp"], "svgp, neighbours": ["svgp", KNeighborsRegressor(5)]}
@@ -93,8 +94,7 @@ def of_table(name: str, draw: int) -> Iterator[dict[str, Any]]:
 
 
 def nll(model: GWIRegressor, x: Array, y: Array) -> float:
-    mean, std = model.model_.law(x)
-    return score(Law(mean[:1], std[:1], float(model.model_.degrees_of_freedom[0])), y).nll
+    return score(law_of(model.model_, x), y).nll
 
 
 def row(table: str, draw: int, means: str, kind: str, inside: NDArray[Any], in_gap: NDArray[Any], found: float) -> dict[str, Any]:

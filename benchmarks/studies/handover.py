@@ -22,6 +22,7 @@ from benchmarks.studies.region_folds import TABLES, splits
 from benchmarks.tables.common.practice import numbers
 from benchmarks.tables.common.records import append, read
 from benchmarks.tables.common.splits import Split
+from benchmarks.tables.uci.interface import gaussian
 from gwi import GWIRegressor
 from gwi._typing import Array
 from gwi.core.kernels import DisagreementKernel
@@ -53,7 +54,7 @@ def main() -> None:
 def measure(name: str, x: Array, y: Array, split: Split) -> Iterator[dict[str, Any]]:
     """Scores of both on one split."""
     train, test = np.random.default_rng(3).permutation(split.train.numpy())[:NUM_ROWS], split.test.numpy()
-    model = GWIRegressor(random_state=0).fit(x[train], y[train]).model_
+    model = gaussian(GWIRegressor(likelihood="gaussian", random_state=0).fit(x[train], y[train]))
     for weights, variant in (("by r", model), ("the same everywhere", without_handover(model))):
         mean, std = variant.law(x[test])
         found = score(Law(mean, std, float(variant.degrees_of_freedom[0])), y[test])

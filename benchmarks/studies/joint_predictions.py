@@ -37,7 +37,7 @@ from benchmarks.figures.style import BLUE, GREY, PICTURES, VERMILION, canvas, lo
 from benchmarks.studies.ablation import finished, without_covariance
 from benchmarks.studies.loading import drawn, gap_split, random_split
 from benchmarks.tables.common.records import Record, append, read
-from benchmarks.tables.uci.interface import Budget, Rows, standardised
+from benchmarks.tables.uci.interface import Budget, Rows, gaussian, standardised
 from benchmarks.tables.uci.networks import deep_ensemble
 from benchmarks.tables.uci.peers import trained_gp
 from gwi import GWIRegressor
@@ -141,8 +141,8 @@ def judges(x: Array, y: Array, x_test: Array, y_test: Array, seed: int) -> Itera
     def seconds() -> float:
         return time.process_time() - start
 
-    base = GWIRegressor(random_state=seed).fit(x, y)
-    model = base.model_
+    base = GWIRegressor(likelihood="gaussian", random_state=seed).fit(x, y)
+    model = gaussian(base)
     yield "gwi", of_model(model, x_test, y_test), float(model.degrees_of_freedom[0]), seconds()
     task = RegressionTask(Gaussian(), "auto")
     for label, covariance in (("gwi, W₂", Covariance("wasserstein")), ("gwi, Titsias", Covariance("titsias"))):
@@ -156,7 +156,7 @@ def judges(x: Array, y: Array, x_test: Array, y_test: Array, seed: int) -> Itera
     yield "gwi, no r", none, law.degrees_of_freedom, seconds()
     for label, kind in (("svgp, W₂", "wasserstein"), ("svgp, Titsias", "titsias")):
         start = time.process_time()
-        model = GWIRegressor("svgp", covariance=kind, random_state=seed).fit(x, y).model_
+        model = gaussian(GWIRegressor("svgp", covariance=kind, likelihood="gaussian", random_state=seed).fit(x, y))
         yield label, of_model(model, x_test, y_test), float(model.degrees_of_freedom[0]), seconds()
     start = time.process_time()
     data, gp = trained_gp(x, y, Budget(PEER_SECONDS))
@@ -166,7 +166,7 @@ def judges(x: Array, y: Array, x_test: Array, y_test: Array, seed: int) -> Itera
     errors = y_test - (mean * data.y_scale + data.y_centre)
     yield "exact GP", of_covariance(errors, covariance * data.y_scale**2), math.inf, seconds()
     start = time.process_time()
-    ensemble = deep_ensemble(x, y, seed, Budget(PEER_SECONDS)).predict(x_test)
+    ensemble = deep_ensemble(x, y, seed, Budget(PEER_SECONDS)).mixture(x_test)
     yield "deep ensemble", of_mixture(ensemble, y_test), math.inf, seconds()
 
 

@@ -130,8 +130,7 @@ def gwi_numbers(frame: pd.DataFrame, y: Array, groups: Any, seed: int) -> Predic
     model = GWIRegressor(random_state=seed).fit(frame, y, groups=groups)
 
     def predict(new: pd.DataFrame) -> dict[str, Any]:
-        mean, std = model.predict(new, return_std=True)
-        return {"": Law(mean[None], std[None], float(model.model_.degrees_of_freedom[0]))}
+        return {"": model.predict_dist(new).laws[0]}
 
     return predict
 

@@ -34,6 +34,7 @@ from benchmarks.tables.uci.methods import law_of
 from benchmarks.tables.uci.protocol import SETS
 from gwi import GWIRegressor
 from gwi._typing import Array
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.evaluation.regression import Law, score
 
 MOST_ROWS, MOST_TEST = 2000, 2000
@@ -42,7 +43,7 @@ SMOOTH_COLUMNS, SMOOTH_ROWS = (8, 16), (1000, 4000, 16_000)
 SMOOTH_TABLES, SMOOTH_TABLE_ROWS = ("sml",), (1000, 3000)
 NUM_NETWORKS, WIDTH, MAX_EPOCHS, PATIENCE = 5, 128, 1000, 30
 
-Predict = Callable[[Array], Law]
+Predict = Callable[[Array], PredictiveLaw]
 
 
 class Cell(NamedTuple):

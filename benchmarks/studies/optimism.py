@@ -19,6 +19,7 @@ import torch
 from benchmarks.tables.common.records import append, read
 from benchmarks.tables.common.splits import standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
+from benchmarks.tables.uci.interface import gaussian
 from gwi import GWIRegressor
 from gwi.core.distributions import STACK_OPTIMISM
 from gwi.evaluation.regression import Law, score
@@ -53,11 +54,11 @@ def measure(name: UCIName, size: int, draw: int, means: str) -> Iterator[dict[st
     train, test = order[:size], order[size : size + MAX_TEST]
     if len(test) < FEWEST_TEST:
         return
-    model = GWIRegressor(means, random_state=0).fit(x[train], y[train])
+    model = GWIRegressor(means, likelihood="gaussian", random_state=0).fit(x[train], y[train])
     mean, std = model.model_.law(x[test])
     weights = [weight for member in model.summary_.members for weight in member.weights]
     built_in = STACK_OPTIMISM if np.count_nonzero(np.array(weights) > 1e-6) > 1 else 0.0
-    law = Law(mean[:1], std[:1], float(model.model_.degrees_of_freedom[0]))
+    law = Law(mean[:1], std[:1], float(gaussian(model).degrees_of_freedom[0]))
     for candidate in CANDIDATES:
         factor = (1 + candidate / size) / (1 + built_in / size)
         found = score(replace(law, std=std[:1] * factor**0.5), y[test])

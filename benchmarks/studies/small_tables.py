@@ -23,9 +23,10 @@ from sklearn.linear_model import RidgeCV
 from benchmarks.tables.common.records import append, read
 from benchmarks.tables.common.splits import gap_splits, standard_splits
 from benchmarks.tables.uci.data import UCIName, load_uci
+from benchmarks.tables.uci.methods import law_of
 from gwi import GWIRegressor
 from gwi._typing import Array
-from gwi.evaluation.regression import Law, score
+from gwi.evaluation.regression import score
 
 SETS: tuple[UCIName, ...] = ("boston", "concrete", "energy", "wine_red", "yacht", "kin8nm", "power")
 SIZES, NUM_DRAWS, MAX_TEST = (60, 120, 200), 2, 300
@@ -78,8 +79,7 @@ def measure(name: UCIName, kind: str, size: int, draw: int, train: Array, test: 
         start = time.process_time()
         model = GWIRegressor([clone(m) if hasattr(m, "fit") else m for m in means], random_state=0).fit(x[train], y[train])
         seconds = time.process_time() - start
-        mean, std = model.model_.law(x[test])
-        found = score(Law(mean[:1], std[:1], float(model.model_.degrees_of_freedom[0])), y[test])
+        found = score(law_of(model.model_, x[test]), y[test])
         unit = float(y[train].std())
         yield {
             "set": name,

@@ -16,14 +16,24 @@ if TYPE_CHECKING:
     from gwi.estimators.predictor import Predictor as Predictor
     from gwi.estimators.regressor import GWIRegressor as GWIRegressor
     from gwi.evaluation.diagnostics import diagnose as diagnose
+    from gwi.parts import Beta as Beta
+    from gwi.parts import Censored as Censored
     from gwi.parts import Covariance as Covariance
     from gwi.parts import Features as Features
+    from gwi.parts import FewValues as FewValues
     from gwi.parts import Frozen as Frozen
+    from gwi.parts import Gamma as Gamma
     from gwi.parts import Gaussian as Gaussian
     from gwi.parts import Joint as Joint
+    from gwi.parts import LogNormal as LogNormal
+    from gwi.parts import NegativeBinomial as NegativeBinomial
     from gwi.parts import Network as Network
+    from gwi.parts import Ordinal as Ordinal
     from gwi.parts import Paper as Paper
+    from gwi.parts import Poisson as Poisson
+    from gwi.parts import Robust as Robust
     from gwi.parts import RobustMax as RobustMax
+    from gwi.parts import StudentT as StudentT
     from gwi.parts import Trained as Trained
 
 __version__ = "0.1.0"
@@ -35,7 +45,11 @@ _NAMES = {
     "estimators.predictor": ["Predictor"],
     "estimators.bulk": ["predict_source", "score_source"],
     "evaluation.diagnostics": ["diagnose"],
-    "parts": ["Covariance", "Features", "Frozen", "Gaussian", "Joint", "Network", "Paper", "RobustMax", "Trained"],
+    "parts": [
+        *("Beta", "Censored", "FewValues", "Gamma", "Gaussian", "LogNormal", "NegativeBinomial", "Ordinal", "Poisson"),
+        *("Robust", "RobustMax", "StudentT"),
+        *("Covariance", "Features", "Frozen", "Joint", "Network", "Paper", "Trained"),
+    ],
 }
 _HOMES = {name: f"gwi.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)

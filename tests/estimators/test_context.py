@@ -9,7 +9,7 @@ from sklearn.model_selection import cross_validate
 from torch.utils.data import DataLoader, TensorDataset
 
 from gwi import GWIClassifier, GWIRegressor, load
-from gwi.estimators import base
+from gwi.estimators import makers
 from gwi.parts import Covariance
 
 
@@ -104,7 +104,7 @@ def test_classes_take_no_context():
 
 
 def test_rows_that_do_not_fit_in_memory_take_no_context(monkeypatch):
-    monkeypatch.setattr(base, "in_memory", lambda source: None)
+    monkeypatch.setattr(makers, "in_memory", lambda source: None)
     x, y = sides(40)
     loader = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=10)
     with pytest.raises(ValueError, match=r"neither sample_weight, groups, context, cv nor"):

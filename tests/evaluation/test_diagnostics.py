@@ -291,8 +291,9 @@ def test_the_page_explains_every_kind():
 
 def test_a_gap_beyond_chance_is_not_hidden_by_a_larger_one_within_it():
     # 62 of 100 rows inside at 50 % may be chance, 84 inside at 95 % is none.
-    half = {0.5: 1.0, 0.95: 2.0}
-    model = SimpleNamespace(scores=torch.zeros(1, 100), ends=lambda level, conformal: np.array([[-half[level], half[level]]]))
-    check = _calibration(model, False, np.repeat([0.0, 1.5, 3.0], [62, 22, 16])[None])
+    law = SimpleNamespace(is_discrete=False, cumulative=lambda y: y)
+    model = SimpleNamespace(scores=torch.zeros(1, 100), laws_of=lambda parts: [law])
+    places = np.repeat([0.5, 0.9, 0.99], [62, 22, 16])[None]
+    check = _calibration(model, False, (places,) * 4, places, places)
     assert check.value == pytest.approx(-0.11)
     assert check.severity == "warning"

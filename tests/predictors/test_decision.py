@@ -74,7 +74,15 @@ def model_around(predictor, num_features, num_classes):
     noise = LogLinearNoise(torch.zeros((), dtype=torch.float64), none, none, none + 1)
     ones = np.ones(num_classes)
     embedding, scores = StandardisedRows(scales, (num_features,)), torch.zeros(num_classes, 2, dtype=torch.float64)
-    return RegressionModel(posterior, embedding, (noise,) * num_classes, ones, 9 * ones, 0 * ones, scores)
+    return RegressionModel(
+        posterior=posterior,
+        embedding=embedding,
+        noises=(noise,) * num_classes,
+        tempering_factor=ones,
+        degrees_of_freedom=9 * ones,
+        disagreement_weight=0 * ones,
+        scores=scores,
+    )
 
 
 @pytest.mark.parametrize("name", ["histogram boosting", "gradient boosting", "extra trees", "ridge"])

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi import GWIRegressor
 from gwi._typing import Array
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.evaluation.regression import Law
+from gwi.models.regression import RegressionModel
 
 # Indices of rows.
 Rows = NDArray[np.signedinteger[Any]]
@@ -56,10 +59,16 @@ class Fitted:
         seconds: of the fit, by the clock on the wall.
     """
 
-    predict: Callable[[Array], Law]
+    predict: Callable[[Array], PredictiveLaw]
     settings: Mapping[str, Any]
     cpu_seconds: float
     seconds: float
+
+    def mixture(self, x: Array) -> Law:
+        """The prediction of a method that gives normal or t laws, mixed."""
+        law = self.predict(x)
+        assert isinstance(law, Law)
+        return law
 
 
 # From training rows, targets, a seed and a budget to fitted methods by name: several where they share their most costly part.
@@ -106,3 +115,9 @@ def hold_out(num_rows: int, share: float, seed: int) -> tuple[Rows, Rows]:
     order = np.random.default_rng(seed).permutation(num_rows)
     count = max(1, round(share * num_rows))
     return order[count:], order[:count]
+
+
+def gaussian(model: GWIRegressor) -> RegressionModel:
+    """What predicts after a fit with the Gaussian likelihood."""
+    assert isinstance(model.model_, RegressionModel)
+    return model.model_

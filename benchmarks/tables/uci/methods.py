@@ -17,16 +17,15 @@ from benchmarks.tables.uci.interface import Budget, Fitted, Method, hold_out
 from benchmarks.tables.uci.treated import treated, treated_gp, treated_mean
 from gwi import GWIRegressor
 from gwi._typing import Array
-from gwi.evaluation.regression import Law
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.fitting.regression import RegressionTask
-from gwi.models.regression import RegressionModel
+from gwi.models.numbers import NumberModel
 from gwi.parts import Covariance, Gaussian, Network, Paper
 
 
-def law_of(model: RegressionModel, x: Array) -> Law:
+def law_of(model: NumberModel, x: Array) -> PredictiveLaw:
     """The predictive law of a fitted model with one target."""
-    mean, std = model.law(x)
-    return Law(mean, std, float(model.degrees_of_freedom[0]))
+    return model.laws(x)[0]
 
 
 def single(name: str, fit: Callable[[Array, Array, int, Budget], Fitted]) -> Method:

@@ -18,6 +18,7 @@ from benchmarks.tables.uci import peers
 from benchmarks.tables.uci.interface import Budget, Fitted, standardised
 from gwi._typing import Array
 from gwi.core.distributions import Tails, choose_tails, match_coverage
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.core.noise import noise_features
 from gwi.evaluation.regression import Law
 from gwi.fitting.regression import choose_noise
@@ -27,10 +28,9 @@ Fit = Callable[[Array, Array, int, Budget], Fitted]
 Moments = tuple[Array, Array]
 
 
-def moments(law: Law) -> Moments:
-    """Mean and standard deviation of a mixture at each row."""
-    mean = law.expectation()
-    return mean, np.sqrt((np.square(law.std) + np.square(law.mean - mean)).mean(0))
+def moments(law: PredictiveLaw) -> Moments:
+    """Mean and standard deviation at each row."""
+    return law.expectation(), np.sqrt(law.variance())
 
 
 def shape_of(z: Array) -> Tails:

@@ -76,6 +76,7 @@ def choose_tails(
     factor: float | None = None,
     degrees: Sequence[float] = DEGREES,
     num_effective: float | None = None,
+    allow_normal: bool = True,
 ) -> Tails:
     """The law of z = (y − m)/sd on rows unseen by the mean: normal, unless Student's t has a lower NLL by more than ½ log N.
 
@@ -88,6 +89,7 @@ def choose_tails(
         factor: α_T, when it is not to be fitted.
         degrees: candidates.
         num_effective: as how many independent rows these count; all unless given.
+        allow_normal: whether the normal law may win.
     """
     weight = sample_weight / sample_weight.mean()
     normal_factor = max(float(np.average(z**2, weights=weight)), 1e-6) if factor is None else factor
@@ -98,7 +100,8 @@ def choose_tails(
     gains = [float(np.sum((_nll(z, normal) - _nll(z, law)) * weight)) for law in laws]
     best = int(np.argmax(gains))
     count = len(z) if num_effective is None else num_effective
-    return laws[best] if gains[best] * count / len(z) > math.log(max(count, 1.0)) / 2 else normal
+    is_better = gains[best] * count / len(z) > math.log(max(count, 1.0)) / 2
+    return laws[best] if is_better or not allow_normal else normal
 
 
 def match_coverage(

@@ -6,8 +6,9 @@ its parameters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -231,6 +232,81 @@ class AffineMean(nn.Module):
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
         """Its values."""
         return self.shift.to(x)[:, None] + self.factor.to(x)[:, None] * self.mean(x)
+
+
+class LinkMean(nn.Module):
+    """g(m): a mean of y as a mean of f, where these are on other scales.
+
+    Args:
+        mean: m, of y.
+        link: g, ``"log"`` or ``"logit"``.
+        low: the lower bound of y; means nearer to a bound than `margin` are taken to be so far from it.
+        high: the upper bound of y; none for the logarithm.
+        margin: in units of y.
+        shift: of y before g.
+        factor: of y before g: g is taken of shift + factor m.
+    """
+
+    def __init__(
+        self,
+        mean: nn.Module,
+        link: Literal["log", "logit"],
+        *,
+        low: float = 0.0,
+        high: float = math.inf,
+        margin: float = 1e-12,
+        shift: float = 0.0,
+        factor: float = 1.0,
+    ):
+        super().__init__()
+        self.mean = mean
+        self.link, self.low, self.high, self.margin = link, low, high, margin
+        self.shift, self.factor = shift, factor
+
+    def of(self, values: Tensor) -> Tensor:
+        """g of values of m."""
+        return linked(self.shift + self.factor * values, self.link, self.low, self.high, self.margin)
+
+    def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
+        """Its values."""
+        return self.of(self.mean(x))
+
+
+def linked(values: Tensor, link: Literal["log", "logit"], low: float, high: float, margin: float) -> Tensor:
+    """log(y − low), or the logit of the place of y between two bounds, a margin away from each."""
+    above = (values - low).clamp_min(margin)
+    return above.log() if link == "log" else above.log() - (high - values).clamp_min(margin).log()
+
+
+def log_of_standardised(mean: nn.Module, scales: Scales) -> nn.Module:
+    """The standardised logarithm of a mean that is standardised by the centre and scale of logarithms, but is none.
+
+    That is what a row carries of a predictor that knows y, whatever the likelihood.
+    """
+    centre, scale = torch.from_numpy(scales.y_centre), torch.from_numpy(scales.y_scale)
+    if len(centre) > 1:
+        raise ValueError(
+            "A mean that is brought predicts one target where its logarithm is wanted; fit one model for each target."
+        )
+    least = math.exp(float(centre - 8 * scale))
+    logs = LinkMean(mean, "log", margin=least, shift=float(centre), factor=float(scale))
+    return AffineMean(logs, -centre / scale, 1 / scale)
+
+
+def affine(mean: nn.Module, shift: Float[Tensor, " J"], factor: Float[Tensor, " J"]) -> nn.Module:
+    """a + b m, of kernel means by their coefficients: a posterior computes their kernels once."""
+    if isinstance(mean, SumMean):
+        first, *others = mean.means
+        return SumMean([affine(first, shift, factor), *(affine(part, torch.zeros_like(shift), factor) for part in others)])
+    if isinstance(mean, ConstantMean):
+        return ConstantMean(shift + factor * mean.values)
+    if isinstance(mean, AffineMean):
+        return AffineMean(mean.mean, shift + factor * mean.shift, factor * mean.factor)
+    if isinstance(mean, KernelMean) and mean.prior_mean is None:
+        v = factor[:, None] * mean.whitened_coefficients
+        scaled = KernelMean(mean.prior_kernel, mean.inducing_points, v, jitter=mean.jitter)
+        return SumMean([scaled, ConstantMean(shift)]) if bool((shift != 0).any()) else scaled
+    return AffineMean(mean, shift, factor)
 
 
 class FirstColumns(nn.Module):

@@ -159,14 +159,14 @@ def fit_noise(
     scores = {key: float(nll.mean()) for key, nll in errors.items()}
     constant = min(product(degrees, (math.inf,)), key=scores.__getitem__)
     best = min(product(degrees, penalties), key=scores.__getitem__, default=constant)
-    if allow_constant and not _earns_its_place(errors[constant] - errors[best], unit[some.cpu()]):
+    if allow_constant and not earns_its_place(errors[constant] - errors[best], unit[some.cpu()]):
         best = constant
     fit = _fit(rows, best[1], best[0])
     found = unseen[best]
     if penalties and num_units >= FEWEST_CORRECTED:
         corrected, values = _corrected(rows[some], fit, fits[best], fold, best[0], generator)
         nll = _nll(rows[some].residuals, rows[some].variance + values, best[0]) * rows[some].weight
-        if _earns_its_place(errors[best] - nll, unit[some.cpu()]):
+        if earns_its_place(errors[best] - nll, unit[some.cpu()]):
             fit, found, best = corrected, values, (best[0], BY_NETWORK)
             scores[best] = float(nll.mean())
     everywhere = fit(rows)
@@ -174,7 +174,7 @@ def fit_noise(
     return NoiseFit(fit.noise, fit.disagreement_weight, best[1], best[0], everywhere, scores)
 
 
-def _earns_its_place(gain: Float[Tensor, " N"], unit: Int[Tensor, " N"]) -> bool:
+def earns_its_place(gain: Float[Tensor, " N"], unit: Int[Tensor, " N"]) -> bool:
     """Whether a gain is more than one standard error of itself, by units, whose sums are independent where rows are not."""
     total = sums_by(unit.to(gain.device), gain)
     return bool(total.mean() > total.std() / len(total) ** 0.5)

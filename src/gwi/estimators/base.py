@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,39 +22,26 @@ from torch.utils.data import DataLoader, Dataset
 from gwi import parts
 from gwi._files import write_atomically
 from gwi._progress import Report, progress, silent
-from gwi._validation import floating_dtype, is_source
+from gwi._validation import floating_dtype
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Watch
 from gwi.estimators import inputs
-from gwi.estimators.frame_means import on_frames
-from gwi.estimators.module_rows import laid_out, parts_to_predict
+from gwi.estimators.makers import maker_of
+from gwi.estimators.module_rows import parts_to_predict
 from gwi.evaluation.checks import severe_warnings
 from gwi.exceptions import GWIWarning
-from gwi.fitting import pipeline
 from gwi.fitting.data import ArrayData, FitOptions
 from gwi.fitting.frame_learners import frame_predictors
-from gwi.fitting.frozen_network import frozen_fit, wants_features
-from gwi.fitting.joint_training import joint_network_fit, split_batches
-from gwi.fitting.learners import TRAIN_HERE
-from gwi.fitting.paper import paper_fit
-from gwi.fitting.stream_data import in_memory, stream_data, validation_arrays
 from gwi.fitting.task import Fit, Task
 from gwi.fitting.update import updated
 from gwi.models.seen import SeenRows
 from gwi.models.summary import Summary
 from gwi.storage.container import to_bytes
 from gwi.storage.models import encode_estimator
-from gwi.streaming.loaders import as_source
 from gwi.streaming.process_group import ProcessGroup
 from gwi.tables.frame_predictor import FramePredictor
-from gwi.tables.rows import RowSource
 from gwi.tables.transformer import TableEncoder
 from gwi.tables.unlike import Unlike
-
-# From this share of copies among the rows on a warning says so.
-MANY_COPIES = 0.2
-# The share of the rows that joint training sets apart when no validation rows are given.
-VALIDATION_SHARE = 0.1
 
 
 class GWIEstimator(BaseEstimator):
@@ -113,8 +99,8 @@ class GWIEstimator(BaseEstimator):
     def _new_targets(self) -> Any:
         raise NotImplementedError
 
-    def _task(self) -> Task:
-        """What is learned, now that targets have been seen."""
+    def _task(self, rows: Any = None, targets: Any = None, weight: Any = None, groups: Any = None) -> Task:
+        """What is learned, now that targets have been seen; of rows in memory these are given."""
         raise NotImplementedError
 
     def _likelihood(self) -> Any:
@@ -176,7 +162,7 @@ class GWIEstimator(BaseEstimator):
         with progress(shown) as report:
             context = parts.covariance_part(self.covariance).context if context is None else context
             brought = inputs.Brought(X, y, sample_weight, validation, groups, checkpoints, context)
-            fit = self._maker(brought, self._options(report))()
+            fit = maker_of(self, brought, self._options(report))()
         self.model_, self.summary_ = fit.model, replace(fit.summary, seconds=time.perf_counter() - start)
         self.frame_predictors_ = frame_predictors([member.mean for member in fit.stacked.members])
         updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
@@ -213,107 +199,6 @@ class GWIEstimator(BaseEstimator):
         mean = self.mean.module if isinstance(self.mean, parts.Frozen | parts.Joint) else self.mean
         mean = mean.mean if isinstance(mean, parts.Paper) else mean
         return mean if isinstance(mean, nn.Module) else None
-
-    def _maker(self, brought: inputs.Brought, options: FitOptions) -> Callable[[], Fit]:
-        """What makes the fit of a table, a stream or a network from rows wherever they are."""
-        features, is_network = None, self._network() is not None
-        mean, brought = laid_out(self.mean, self._network(), self.kernel, brought)
-        if is_source(brought.X) and not (is_network and isinstance(brought.X, DataLoader)):
-            source = as_source(brought.X, brought.y, labels=self._targets.are_labels)
-            rows = in_memory(source)
-            if rows is None:
-                return self._stream_maker(source, brought, options)
-            features = source.features
-            judging = validation_arrays(brought.validation, features, labels=self._targets.are_labels)
-            brought = replace(brought, X=rows.x, y=self._targets.from_source(rows.y, brought.y), validation=judging)
-        if is_network and (self._trains_jointly or (self._is_frozen and self._has_any_shape(brought.X))):
-            maker = self._network_maker(brought, mean, options)
-        else:
-            maker = self._table_maker(brought, features, options)
-        if features is not None:
-            self.feature_names_in_ = np.array(features, dtype=object)
-        return maker
-
-    def _has_any_shape(self, X: Any) -> bool:
-        """Whether rows are more than a table's, or the kernel is on what a network makes of them."""
-        return isinstance(X, DataLoader) or len(getattr(X, "shape", ())) > 2 or wants_features(self.kernel, (1,))
-
-    def _table_maker(self, brought: inputs.Brought, features: Any, options: FitOptions) -> Callable[[], Fit]:
-        training = inputs.training_rows(self, brought)
-        validation = brought.validation
-        if validation is not None and not isinstance(validation, DataLoader):
-            names = getattr(self, "feature_names_in_", features)
-            validation = validation_arrays(validation, names, labels=self._targets.are_labels)
-        judged = None if validation is None else inputs.validation_rows(self, validation)
-        if judged is not None:
-            inputs.require_unseen((training.x, training.y), judged)
-        pairs = inputs.given_folds(self.cv, brought, len(training.place))
-        if not self._by_paper:
-            in_time = isinstance(self.cv, str) and self.cv == "time"
-            training = (training if in_time or judged is not None else training.ordered()).without_copies(pairs)
-            if training.num_copies > MANY_COPIES * (len(training.x) + training.num_copies):
-                warnings.warn(f"{training.note}. Pass sample_weight where they are to count more.", GWIWarning, stacklevel=4)
-        if len(training.x) < 2:
-            raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
-        if pairs:
-            options = replace(options, cv=training.folds(pairs))
-        task, options = self._task(), replace(options, context=inputs.context_rows(self, brought.context))
-        data = pipeline.array_data(
-            task, training.x, training.y, options, weight=training.weight, validation=judged, groups=training.groups
-        ).noted(training.note)
-        if not self._by_paper:
-            means = on_frames(self, inputs.asked_means(self.mean), brought, training)
-            return partial(pipeline.fit, data, task, means, options)
-        if validation is not None:
-            raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
-        return partial(paper_fit, self.mean if isinstance(self.mean, parts.Paper) else parts.Paper(), data, options)
-
-    def _stream_maker(self, source: RowSource, brought: inputs.Brought, options: FitOptions) -> Callable[[], Fit]:
-        given = (brought.sample_weight, brought.groups, brought.context)
-        if any(part is not None for part in given) or self.cv != "auto" or self._by_paper:
-            raise ValueError(
-                "A fit from a path, dataset or loader takes neither sample_weight, groups, context, cv nor the paper's protocol; "
-                "pass arrays."
-            )
-        data = stream_data(
-            source,
-            options.generator,
-            labels=self._targets.are_labels,
-            validation=brought.validation,
-            device=options.device,
-            checkpoints=brought.checkpoints,
-            estimator=self,
-            report=options.report,
-        )
-        self._targets.learn_source(data.classes, brought.y, len(data.y))
-        self.n_features_in_ = data.x.shape[1]
-        if source.features is not None:
-            self.feature_names_in_ = np.array(source.features, dtype=object)
-        return partial(pipeline.fit, data, self._task(), inputs.asked_means(self.mean), options)
-
-    def _network_maker(self, brought: inputs.Brought, mean: Any, options: FitOptions) -> Callable[[], Fit]:
-        if any(part is not None for part in (brought.sample_weight, brought.groups, brought.context)):
-            raise ValueError("A module as mean takes neither sample_weight, groups nor context; leave them out.")
-        training, shape = inputs.training_batches(self, brought.X, brought.y)
-        validation = brought.validation
-        if validation is not None:
-            rows, targets = (validation, None) if isinstance(validation, DataLoader) else validation
-            judged = inputs.validation_batches(self, rows, targets, shape)
-            if training.targets is not None and judged.targets is not None:
-                inputs.require_unseen((training.rows, training.targets), (judged.rows, judged.targets))
-        elif self._is_frozen:
-            raise ValueError(
-                "A torch module is taken as it is: it may have seen the training rows, so they cannot judge its errors. "
-                f"Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen)). {TRAIN_HERE}"
-            )
-        elif isinstance(training.rows, DataLoader):
-            raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
-        else:
-            training, judged = split_batches(training, VALIDATION_SHARE, options.generator)
-        if self._is_frozen and not self._by_paper:
-            part = mean if isinstance(mean, parts.Frozen) else parts.Frozen(mean)
-            return partial(frozen_fit, part, training, judged, shape, self._task(), options)
-        return partial(joint_network_fit, mean, training, judged, shape, self._task(), options)
 
     def _row_parts(self, X: Any, warns: bool = False) -> Iterator[NDArray[Any]]:
         """Rows to predict, checked: in one part, or those of a loader; a warning counts those far outside of training rows."""
@@ -360,14 +245,16 @@ class GWIEstimator(BaseEstimator):
             The estimator.
         """
         rows = self._rows(X)
-        targets, scales = self._targets.encode(y), self.model_.embedding.scales
+        targets = self._targets.encode(y)
         if len(targets) != len(rows):
             raise ValueError(f"update needs a target for each row; got {len(targets)} targets and {len(rows)} rows.")
-        if targets.ndim == 2 and targets.shape[1] != len(scales.y_scale):
-            raise ValueError(f"The model was fitted to {len(scales.y_scale)} target(s); the new rows have {targets.shape[1]}.")
+        if targets.ndim == 2 and targets.shape[1] != self._targets.num_columns:
+            raise ValueError(
+                f"The model was fitted to {self._targets.num_columns} target(s); the new rows have {targets.shape[1]}."
+            )
         weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         kept = weight > 0
-        self.model_, self.summary_ = updated(self.model_, self.summary_, rows[kept], targets[kept], weight[kept], self._task())
+        self.model_, self.summary_ = updated(self.model_, self.summary_, rows[kept], targets[kept], weight[kept])
         return self
 
     def share_seen(self, X: Any, y: Any) -> float:

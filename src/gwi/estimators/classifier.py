@@ -42,6 +42,10 @@ class LabelTargets:
             raise ValueError(f"A classifier needs rows of at least two classes; got one class, {self.classes.tolist()[0]!r}.")
         return places.astype(np.int64)
 
+    def prepared(self, y: Any) -> Any:
+        """As an array."""
+        return as_array(y)
+
     def encode(self, y: Any) -> NDArray[np.int64]:
         """The place of each label among the classes."""
         return indices(y, self.classes)
@@ -60,7 +64,7 @@ class LabelTargets:
         """Labels of a source in memory as a user would pass them."""
         return np.array(values.tolist())
 
-    def restore(self, model: Any, one: bool, name: str) -> None:
+    def restore(self, model: Any, one: bool, levels: Any, name: str) -> None:
         """What a file says of the targets."""
         self.classes = model.classes
 
@@ -137,7 +141,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
     def _new_targets(self) -> LabelTargets:
         return LabelTargets()
 
-    def _task(self) -> ClassificationTask:
+    def _task(self, rows: Any = None, targets: Any = None, weight: Any = None, groups: Any = None) -> ClassificationTask:
         likelihood = parts.RobustMax() if self._by_paper and isinstance(self._likelihood(), parts.Softmax) else self._likelihood()
         correct = isinstance(self.mean, parts.Frozen) and self.mean.correct
         return ClassificationTask(self.classes_, likelihood, checked_tempering(self.tempering), correct)

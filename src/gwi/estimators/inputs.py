@@ -203,18 +203,18 @@ def _first_rows(estimator: Any, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[A
     if not is_frame(X) or (is_pandas(X) and is_plain(X)):
         if is_frame(X):
             require_finite(X.to_numpy(), frame_names(X))
-        return validate_data(estimator, as_array(X), as_array(y), **checks)
+        return validate_data(estimator, as_array(X), estimator._targets.prepared(y), **checks)
     if is_plain(X):
         names = frame_names(X)
         require_finite(rows := in_order(X, names), names)
-        found = validate_data(estimator, rows, as_array(y), **checks)
+        found = validate_data(estimator, rows, estimator._targets.prepared(y), **checks)
         estimator.feature_names_in_ = np.array(names, dtype=object)
         return found
     encoder = TableEncoder().fit(X)
     if not encoder.encoder_.columns:
         why = "; ".join(f"{name!r} {reason}" for name, reason in encoder.dropped_[:3])
         raise UserError(f"X has no column to learn from: {why}.")
-    found = check_X_y(encoder.transform(X), as_array(y), estimator=estimator, **checks)
+    found = check_X_y(encoder.transform(X), estimator._targets.prepared(y), estimator=estimator, **checks)
     estimator.encoder_ = encoder
     estimator.n_features_in_, estimator.feature_names_in_ = encoder.n_features_in_, encoder.feature_names_in_
     return found
@@ -254,9 +254,9 @@ def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDAr
     if not isinstance(validation, DataLoader) and not (isinstance(validation, tuple | list) and len(validation) == 2):
         kind = type(validation).__name__
         raise ValueError(f"validation is a pair, (X, y), of rows that the means have not seen; got {kind}.")
-    X, y = (as_array(part) for part in pair_of(validation))
+    X, y = pair_of(validation)
     try:
-        rows = checked_rows(estimator, X)
+        rows = checked_rows(estimator, as_array(X))
         targets = estimator._targets.encode(y)
     except ValueError as error:
         raise ValueError(f"validation: {error}") from None
@@ -334,7 +334,7 @@ def training_batches(estimator: Any, X: Any, y: Any) -> tuple[Batches, tuple[int
     rows = checked_shapes(as_array(X)) if has_shape else validate_data(estimator, as_array(X), dtype=np.float64)
     if y is None:
         raise ValueError("A fit requires y to be passed, but the target y is None: pass a target for each row, or a loader.")
-    targets = estimator._targets.learn(as_array(y))
+    targets = estimator._targets.learn(estimator._targets.prepared(y))
     if len(targets) != len(rows):
         raise ValueError(f"There must be as many targets as rows; got {len(targets)} targets and {len(rows)} rows.")
     estimator.n_features_in_ = int(np.prod(rows.shape[1:]))

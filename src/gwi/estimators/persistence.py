@@ -16,7 +16,7 @@ from gwi.estimators.regressor import GWIRegressor
 from gwi.exceptions import ModelFileError
 from gwi.parts import decode_parameter
 from gwi.storage.container import from_bytes
-from gwi.storage.description import decode_summary
+from gwi.storage.description import decode_labels, decode_summary
 from gwi.storage.header import number, open_file, printable
 from gwi.storage.models import decode_model, decode_seen
 from gwi.storage.predictors import decode_frame_predictor
@@ -76,7 +76,11 @@ def from_content(
         estimator._seen = decode_seen(document, tensors)
     except (LookupError, TypeError, ValueError) as error:
         raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
-    estimator._targets.restore(estimator.model_, _part(document, "one_target", bool, name), name)
+    try:
+        levels = decode_labels(document["levels"], in_order=False) if "levels" in document else None
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
+    estimator._targets.restore(estimator.model_, _part(document, "one_target", bool, name), levels, name)
     num_features = estimator.model_.embedding.num_own
     try:
         estimator.frame_predictors_ = tuple(

@@ -9,72 +9,25 @@ import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_linear_operator
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from gwi import parts
 from gwi._typing import Array
 from gwi._validation import as_array, like
-from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import log_likelihood_of_bounds, most_probable
 from gwi.estimators.base import GWIEstimator
+from gwi.estimators.number_targets import NumberTargets
 from gwi.evaluation.judged import Judged
 from gwi.evaluation.predictive import Predictive
 from gwi.evaluation.regression import score_totals
-from gwi.exceptions import ModelFileError
+from gwi.fitting.likelihoods import likelihood_part, task_of
 from gwi.fitting.regression import RegressionTask
-from gwi.models.regression import Decomposition, RegressionModel, differentiable
-
-
-class NumberTargets:
-    """One number or several for each row; `one` says whether the user gave one axis."""
-
-    are_labels = False
-    checks = {"multi_output": True, "y_numeric": True}  # noqa: RUF012
-    one = True
-    num_targets = 1
-
-    def learn(self, y: Any) -> Array:
-        """The targets, one column each, noting how they came."""
-        targets = self.encode(y)
-        self.one, self.num_targets = y.ndim == 1, targets.shape[1]
-        return targets
-
-    def encode(self, y: Any) -> Array:
-        """The targets, one column each."""
-        values = check_array(as_array(y), dtype=np.float64, ensure_2d=False, input_name="y")
-        return values.reshape(len(values), -1)
-
-    def require(self, targets: Array, num_rows: int) -> None:
-        """Refuse validation targets that are not those of the training rows."""
-        if len(targets) != num_rows:
-            raise ValueError(f"validation needs a target for each row; got {len(targets)} targets and {num_rows} rows.")
-        if targets.shape[1] != self.num_targets:
-            raise ValueError(f"validation needs {self.num_targets} target(s), like the training rows; got {targets.shape[1]}.")
-
-    def learn_source(self, values: NDArray[Any] | None, asked: Any, num_outputs: int) -> None:
-        """Note how the columns of a source were asked for."""
-        self.one = num_outputs == 1 and not isinstance(asked, list | tuple)
-
-    def from_source(self, values: NDArray[Any], asked: Any) -> NDArray[Any]:
-        """Targets of a source in memory as a user would pass them."""
-        return values[:, 0] if values.shape[1] == 1 and not isinstance(asked, list | tuple) else values
-
-    def restore(self, model: Any, one: bool, name: str) -> None:
-        """What a file says of the targets."""
-        if one and len(model.noises) != 1:
-            raise ModelFileError(f"{name} says one target and has {len(model.noises)}; save the model again.")
-        self.one = one
-
-    def look_through(self, loader: DataLoader[Any]) -> tuple[int, ...]:
-        """Note how the targets of a loader come; the shape of its rows."""
-        for rows, targets in loader:
-            self.learn(as_array(targets))
-            return tuple(rows.shape[1:])
-        raise ValueError("The loader is empty; a fit needs rows.")
+from gwi.fitting.task import Task
+from gwi.models.numbers import NumberModel
+from gwi.models.regression import Decomposition, differentiable
 
 
 class GWIRegressor(RegressorMixin, GWIEstimator):
@@ -94,7 +47,11 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
             is on features of a frozen module, the default where rows are images.
         covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
             weight, number and choice of inducing points.
-        likelihood: ``"auto"`` (default) is ``"gaussian"``; or a `Gaussian` with its kind of noise and tails.
+        likelihood: of the targets given f: ``"auto"`` (default) chooses by their support and by held-out rows;
+            ``"gaussian"``, ``"student-t"``, ``"log-normal"``, ``"gamma"``, ``"poisson"``, ``"negative-binomial"``, ``"beta"``,
+            ``"ordinal"``, ``"few-valued"``, ``"censored"``, ``"robust"``, or one of these as an object with its options, such as
+            `Gaussian` or `Beta`; an object with the functions of `gwi.core.likelihoods.families.Family`; or a likelihood of
+            GPyTorch with one f.
         tempering: ``"auto"`` (default), a factor on the predictive variance, or None.
         cv: how training rows judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows stand
             in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
@@ -124,30 +81,34 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
     task: ClassVar[Literal["regression"]] = "regression"
     _tag = "regressor"
     _takes_context = True
-    _model = RegressionModel
+    _model = NumberModel
     _targets: NumberTargets
-    model_: RegressionModel
+    model_: NumberModel
 
-    def _likelihood(self) -> parts.Gaussian:
-        if isinstance(self.likelihood, parts.Gaussian):
-            return self.likelihood
-        parts.require_choice("likelihood", self.likelihood, Literal["auto", "gaussian"])
-        return parts.Gaussian()
+    def _likelihood(self) -> Any:
+        return likelihood_part(self.likelihood)
 
     def _check(self) -> None:
         super()._check()
         parts.require_positive("tempering", self.tempering, ("auto", None))
 
     def _new_targets(self) -> NumberTargets:
-        return NumberTargets()
+        return NumberTargets(are_bounds=isinstance(self._likelihood(), parts.Censored))
 
-    def _task(self) -> RegressionTask:
-        return RegressionTask(self._likelihood(), self.tempering)
+    def _task(self, rows: Any = None, targets: Any = None, weight: Any = None, groups: Any = None) -> Task:
+        part = self._likelihood()
+        if isinstance(part, parts.Gaussian):
+            return RegressionTask(part, self.tempering)
+        if targets is None:
+            raise ValueError(f'likelihood={self.likelihood!r} needs rows in memory, as arrays or a frame; or use "gaussian".')
+        y = np.asarray(as_array(targets), dtype=np.float64).reshape(len(targets), -1)
+        weight = np.ones(len(y)) if weight is None else weight
+        return task_of(part, y, weight, self.tempering)
 
     @property
     def conformal(self) -> bool:
         """Whether intervals come from the quantiles of held-out residuals."""
-        return self._likelihood().conformal
+        return bool(getattr(self._likelihood(), "conformal", False))
 
     @property
     def tempering_factor_(self) -> Array:
@@ -162,6 +123,8 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of y; with `return_std` also its standard deviation, with `return_cov` its joint covariance.
 
+        Of an ordered categorical it is the most probable level.
+
         Args:
             X: rows, (N, D).
             return_std: also give the standard deviation of y.
@@ -174,6 +137,10 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         if return_std and return_cov:
             raise ValueError("Ask for return_std or return_cov, not both.")
         rows = self._rows(X, warns=True)
+        if self._targets.levels is not None:
+            if return_std or return_cov:
+                raise ValueError("Levels have no standard deviation; predict_dist gives their probabilities.")
+            return self._targets.levels[most_probable(self.model_.laws(rows)[0])]
         if return_std:
             mean, std = self.model_.law(rows)
             return self._shaped(mean, X), self._shaped(std, X)
@@ -190,28 +157,23 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         """
         rows, fitted = self._rows(X, warns=True), self.model_
         parts_of_rows = fitted.parts(rows)
-        mean, std = fitted.law_of(parts_of_rows)
-        scale = (fitted.scales.y_scale**2 * fitted.tempering_factor)[:, None]
-        variances = ((parts_of_rows[1] + parts_of_rows[2]) * scale, parts_of_rows[3] * scale)
+        variances = fitted.variances_of(parts_of_rows)
         epistemic, aleatoric = (part[0] if self._targets.one else part.T for part in variances)
-        degrees = fitted.degrees_of_freedom
-        laws = tuple(Law(mean[j : j + 1], std[j : j + 1], float(degrees[j])) for j in range(len(mean)))
-        return Predictive(laws, epistemic, aleatoric, self._targets.one)
+        return Predictive(fitted.laws_of(parts_of_rows), epistemic, aleatoric, self._targets.one)
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """Quantiles of y; the last axis runs over `quantiles`."""
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or ((levels <= 0) | (levels >= 1)).any():
             raise ValueError(f"quantiles lie strictly between 0 and 1; got {quantiles}.")
-        return self._shaped(self.model_.quantiles(self._rows(X, warns=True), levels), X)
+        return self._shaped(self.model_.quantiles_of(self.model_.parts(self._rows(X, warns=True)), levels), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> Any:
         """The central interval that holds y with this probability; the last axis is (lower, upper)."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
-        mean, std = self.model_.law(self._rows(X, warns=True))
-        ends = self.model_.ends(coverage, self.conformal)
-        return self._shaped(mean[..., None] + std[..., None] * ends[:, None], X)
+        ends = self.model_.intervals_of(self.model_.parts(self._rows(X, warns=True)), coverage, self.conformal)
+        return self._shaped(np.stack(ends, axis=-1), X)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint draws of y at the rows, with the covariance of `predict`: (N, n_samples), or (N, J, n_samples) for J targets."""
@@ -221,14 +183,14 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
     def nll(self, X: Any, y: Any) -> float:
         """Mean negative log density of y, in its own units, summed over targets."""
         rows = self._rows(X)
-        targets = np.asarray(as_array(y), dtype=np.float64).reshape(len(rows), -1).T
-        return float(-self.model_.log_density(rows, targets).sum(0).mean())
+        targets = self._targets.encode(y)
+        if self._targets.are_bounds:
+            return float(-log_likelihood_of_bounds(self.model_.laws(rows)[0], targets).mean())
+        return float(-self.model_.log_density(rows, targets.reshape(len(rows), -1).T).sum(0).mean())
 
     def decompose(self, X: Any) -> Decomposition:
         """Epistemic and aleatoric variance of y, tempered, and their sum; each of the shape of y."""
-        _, variance, noise = self.model_.marginals(self._rows(X))
-        scale = (self.model_.scales.y_scale**2 * self.model_.tempering_factor)[:, None]
-        epistemic, aleatoric = variance * scale, noise * scale
+        epistemic, aleatoric = self.model_.variances_of(self.model_.parts(self._rows(X)))
         return Decomposition(*(self._shaped(part, X) for part in (epistemic, aleatoric, epistemic + aleatoric)))
 
     def posterior(self, X: Any) -> MultivariateNormal:
@@ -272,30 +234,29 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         rows, fitted = self._rows(X), self.model_
         parts_of_rows = fitted.parts(rows)
         mean, std = fitted.law_of(parts_of_rows)
-        lower, upper = (mean + std * end[:, None] for end in fitted.ends(coverage, self.conformal).T)
+        lower, upper = fitted.intervals_of(parts_of_rows, coverage, self.conformal)
         values = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
-        for level, end in zip(quantiles, fitted.unit_quantiles(quantiles).T, strict=True):
-            values[f"quantile_{level:g}"] = mean + std * end[:, None]
+        for level, end in zip(quantiles, np.moveaxis(fitted.quantiles_of(parts_of_rows, quantiles), -1, 0), strict=True):
+            values[f"quantile_{level:g}"] = end
         if parts:
-            scale = (fitted.scales.y_scale**2 * fitted.tempering_factor)[:, None]
-            values |= {"epistemic": (parts_of_rows[1] + parts_of_rows[2]) * scale, "aleatoric": parts_of_rows[3] * scale}
+            values |= dict(zip(("epistemic", "aleatoric"), fitted.variances_of(parts_of_rows), strict=True))
         one = len(mean) == 1
         columns = {name if one else f"{name}_{j}": row for name, rows in values.items() for j, row in enumerate(rows)}
         return columns | {"ood_score": fitted.prior_share(rows, parts_of_rows)}
 
     def judge(self, X: Array, y: Any) -> Judged:
-        """Mean and standard deviation at rows with a target, of one target."""
+        """The law at rows with a target, of one target."""
         if not len(X):
             return Judged(np.empty(0), np.empty(0), np.empty(0))
-        mean, std = self.model_.law(X)
+        parts_of_rows = self.model_.parts(X)
+        mean, std = self.model_.law_of(parts_of_rows)
         if len(mean) != 1:
             raise ValueError(f"Scores are those of one target; the model has {len(mean)}.")
-        return Judged(mean[0], std[0], np.asarray(y, dtype=np.float64).ravel())
+        return Judged(mean[0], std[0], np.asarray(y, dtype=np.float64).ravel(), self.model_.laws_of(parts_of_rows)[0])
 
     def score_totals(self, judged: Judged) -> Any:
         """Sums over rows from which scores are computed; those of several parts are added."""
-        assert judged.std is not None
-        return score_totals(Law(judged.first[None], judged.std[None], float(self.model_.degrees_of_freedom[0])), judged.y)
+        return score_totals(judged.law, judged.y)
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""

@@ -15,7 +15,10 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi._validation import as_array
+from gwi.core.distributions import conformal_quantile
+from gwi.core.laws.protocol import pit
 from gwi.evaluation.checks import ANOTHER_MEAN, Check, Finding, found, graded, require_numbers, training_checks
+from gwi.models.numbers import Parts
 from gwi.models.summary import html_table
 
 # The kernel is confident where less than half of its prior variance is left.
@@ -89,13 +92,17 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     z = model.posterior.kernel.inducing_points.detach()
     fit = estimator._fit
     training = fit.data.x if fit is not None else z if len(z) >= summary.num_rows else None
-    mean, std = model.law(rows)
+    if model.has_bounds:
+        raise ValueError("diagnose needs known targets; those of a censored model may be bounds. See evaluation.survival.")
+    parts = model.parts(rows)
+    mean, std = model.law_of(parts)
     own = model.embedding.num_own
-    errors = np.abs(targets - mean) / std
+    distances = model.distances_of(parts, targets)
+    confident = as_array(estimator.ood_score(X)) < CONFIDENT
     checks = (
-        _mean_and_kernel(errors, std, model.scores, as_array(estimator.ood_score(X)) < CONFIDENT),
+        _mean_and_kernel(distances, np.abs(targets - mean), std, model.scores, confident),
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
-        _calibration(model, estimator.conformal, (targets - mean) / std),
+        _calibration(model, estimator.conformal, parts, targets, distances),
         _duplicates(x[:, :own], None if training is None else training[:, :own]),
         far_from_training(x[:, :own], (z if training is None else training)[:, :own]),
     )
@@ -103,9 +110,13 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
 
 
 def _mean_and_kernel(
-    errors: Float[Array, "J N"], std: Float[Array, "J N"], scores: Float[Tensor, "J V"], confident: Bool[NDArray[Any], " N"]
+    distances: Float[Array, "J N"],
+    errors: Float[Array, "J N"],
+    std: Float[Array, "J N"],
+    scores: Float[Tensor, "J V"],
+    confident: Bool[NDArray[Any], " N"],
 ) -> Check:
-    """The share of rows where the kernel is confident at which the error, in predicted standard deviations, is a surprise.
+    """The share of rows where the kernel is confident at which the target's distance from the middle of its law is a surprise.
 
     Of the worst target.
     """
@@ -117,13 +128,13 @@ def _mean_and_kernel(
     num_judged = sorted_scores.shape[1]
     rank = min(math.ceil((num_judged + 1) * SURPRISE), num_judged)
     usual = rank / (num_judged + 1)
-    surprises = (errors[:, confident] > sorted_scores[:, rank - 1][:, None]).sum(1)
+    surprises = (distances[:, confident] > sorted_scores[:, rank - 1][:, None]).sum(1)
     worst = int(np.argmax(surprises))
     value = surprises[worst] / num_confident
     # The share of new errors above the rank-th of V is Beta(V + 1 − rank, rank) where nothing has changed, whatever their law.
     chance = betabinom.sf(surprises[worst] - 1, num_confident, num_judged + 1 - rank, rank)
-    typical = float(np.median(errors[worst, confident]))
-    own = float(np.median((errors * std)[worst, confident]))
+    own = float(np.median(errors[worst, confident]))
+    typical = float(np.median((errors / std)[worst, confident]))
     return Check(
         kind,
         float(value),
@@ -136,16 +147,20 @@ def _mean_and_kernel(
     )
 
 
-def _calibration(model: Any, conformal: bool, errors: Float[Array, "J N"]) -> Check:
+def _calibration(model: Any, conformal: bool, parts: Parts, y: Float[Array, "J N"], distances: Float[Array, "J N"]) -> Check:
     """Coverage minus its nominal value, where it is farthest from it: among places where chance is not the reason, if any."""
     kind = "miscalibrated"
-    num_rows, num_judged = errors.shape[1], model.scores.shape[1]
+    num_rows, num_judged = distances.shape[1], model.scores.shape[1]
+    laws = () if conformal else model.laws_of(parts)
     found: list[tuple[float, float, float]] = []
     for level in LEVELS:
         if conformal and level > num_judged / (num_judged + 1):
             continue
-        ends = model.ends(level, conformal)
-        inside = ((ends[:, :1] <= errors) & (errors <= ends[:, 1:])).sum(1)
+        if conformal:
+            half = np.array([conformal_quantile(scores, level) for scores in model.scores])
+            inside = (distances <= half[:, None]).sum(1)
+        else:
+            inside = np.array([(np.abs(2 * pit(law, row) - 1) <= level).sum() for law, row in zip(laws, y, strict=True)])
         found += [(count / num_rows - level, level, binomtest(int(count), num_rows, level).pvalue) for count in inside]
     if not found:
         return Check(kind, math.nan)

@@ -18,8 +18,10 @@ class Judged:
         first: the mean, or a probability for each class.
         std: the standard deviation; None for classes.
         y: the target, or the place of the label among the classes.
+        law: of the target; None for classes, and where there are no rows.
     """
 
     first: Array
     std: Array | None
     y: NDArray[Any]
+    law: Any = None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gwi._typing import Array
+from gwi.core.laws.discrete import DiscreteLaw
 from gwi.core.laws.gaussian import Law
+from gwi.core.laws.others import as_scipy, as_torch, described
+from gwi.core.laws.protocol import PredictiveLaw
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,19 +38,19 @@ class Predictive:
         [0.5]
     """
 
-    laws: tuple[Law, ...]
+    laws: tuple[PredictiveLaw, ...]
     epistemic: Array
     aleatoric: Array
     one: bool
 
     def __len__(self) -> int:
-        return self.laws[0].mean.shape[1]
+        return self.laws[0].num_rows
 
     def __getitem__(self, rows: Any) -> Predictive:
         """Some rows, by numbers, a slice or a bool for each; of one number a distribution of one row."""
         chosen = np.arange(len(self))[rows]
         chosen = np.atleast_1d(chosen)
-        laws = tuple(replace(law, mean=law.mean[:, chosen], std=law.std[:, chosen]) for law in self.laws)
+        laws = tuple(law.rows(chosen) for law in self.laws)
         return Predictive(laws, self.epistemic[chosen], self.aleatoric[chosen], self.one)
 
     @property
@@ -59,7 +61,7 @@ class Predictive:
     @property
     def std(self) -> Array:
         """Its standard deviation."""
-        return self._shaped([law.std[0] for law in self.laws])
+        return self._shaped([_std(law) for law in self.laws])
 
     @property
     def var(self) -> Array:
@@ -67,7 +69,7 @@ class Predictive:
         return np.square(self.std)
 
     def logpdf(self, y: Any) -> Array:
-        """The log density at y, one value for each row or one for all."""
+        """The log density at y, one value for each row or one for all; of counts and other single values their probability's."""
         return self._shaped([law.log_density(part) for law, part in self._with(y)])
 
     def pdf(self, y: Any) -> Array:
@@ -94,10 +96,8 @@ class Predictive:
 
     def sample(self, size: int = 1, random_state: Any = None) -> Array:
         """Draws of each row by itself; the last axis runs over them."""
-        levels = np.random.default_rng(random_state).uniform(size=(size, len(self.laws), len(self)))
-        tiny = np.finfo(np.float64).tiny
-        parts = [self._standard_quantile(law, levels[:, j].clip(tiny)) for j, law in enumerate(self.laws)]
-        return self._shaped([np.moveaxis(part, 0, -1) for part in parts])
+        rng = np.random.default_rng(random_state)
+        return self._shaped([np.moveaxis(law.sample(size, rng), 0, -1) for law in self.laws])
 
     def crps(self, y: Any) -> Array:
         """The continuous ranked probability score of each row, lower is better."""
@@ -116,46 +116,68 @@ class Predictive:
             return columns
         return {f"{name}_{j}": values[:, j] for name, values in columns.items() for j in range(len(self.laws))}
 
-    def to_scipy(self) -> Any:
-        """A frozen distribution of scipy.stats: normal, or Student's t."""
-        from scipy.stats import norm, t
+    def to_frame(self, coverage: float = 0.95, library: Literal["pandas", "polars", "arrow"] = "pandas") -> Any:
+        """The columns of `to_dict` as a data frame of a library, which is imported here.
 
-        degrees = np.array([law.degrees_of_freedom for law in self.laws])
-        if np.isinf(degrees).all():
-            return norm(self.mean, self.std)
-        degrees, shrunk = (degrees[0], self._scale()) if self.one else (degrees, self._scale())
-        return t(degrees, self.mean, shrunk)
+        Args:
+            coverage: of the interval.
+            library: whose frame.
+        """
+        columns = self.to_dict(coverage)
+        if library == "polars":
+            import polars
+
+            return polars.DataFrame(columns)
+        if library == "arrow":
+            import pyarrow as pa
+
+            return pa.table(columns)
+        if library != "pandas":
+            raise ValueError(f'library is "pandas", "polars" or "arrow"; got {library!r}.')
+        import pandas as pd
+
+        return pd.DataFrame(columns)
+
+    @property
+    def values(self) -> Array | None:
+        """The values that y can take, where these are few; None elsewhere."""
+        law = self.laws[0]
+        return law.values if isinstance(law, DiscreteLaw) else None
+
+    @property
+    def probabilities(self) -> Array:
+        """The probability of each of `values`, (N, K).
+
+        Raises:
+            ValueError: where y can take any number.
+        """
+        law = self.laws[0]
+        if not isinstance(law, DiscreteLaw):
+            raise ValueError('Probabilities of values are those of likelihood="few-valued" and "ordinal"; ask for pdf or cdf.')
+        return law.probabilities.T
+
+    def to_scipy(self) -> Any:
+        """A frozen distribution of scipy.stats: norm, t or lognorm.
+
+        Raises:
+            ValueError: for a distribution that SciPy has not; its functions are those of this object.
+        """
+        return as_scipy(self.laws, self.one)
 
     def to_torch(self) -> Any:
-        """A distribution of torch.distributions: Normal or StudentT, in float64; of several targets one for each."""
-        import torch
-        from torch.distributions import Normal, StudentT
+        """A distribution of torch.distributions, in float64: Normal, StudentT, LogNormal or Categorical; one for each target.
 
-        found: list[Any] = []
-        for law in self.laws:
-            mean, std = torch.from_numpy(law.expectation()), torch.from_numpy(law.std[0].copy())
-            d = law.degrees_of_freedom
-            found.append(Normal(mean, std) if np.isinf(d) else StudentT(d, mean, std * ((d - 2) / d) ** 0.5))
+        Raises:
+            ValueError: for a distribution that torch has not.
+        """
+        found = [as_torch(law) for law in self.laws]
         return found[0] if self.one else tuple(found)
 
     def __repr__(self) -> str:
         several = "" if self.one else f", {len(self.laws)} targets"
-        names = {
-            "normal" if np.isinf(law.degrees_of_freedom) else f"t with {law.degrees_of_freedom:g} degrees" for law in self.laws
-        }
-        return f"Predictive({len(self)} rows{several}, {' and '.join(sorted(names))})"
+        return f"Predictive({len(self)} rows{several}, {' and '.join(sorted({described(law) for law in self.laws}))})"
 
-    def _scale(self) -> Array:
-        factors = [1.0 if np.isinf(d) else ((d - 2) / d) ** 0.5 for d in (law.degrees_of_freedom for law in self.laws)]
-        return self._shaped([law.std[0] * factor for law, factor in zip(self.laws, factors, strict=True)])
-
-    @staticmethod
-    def _standard_quantile(law: Law, levels: NDArray[np.float64]) -> Array:
-        from gwi.core.distributions import quantile
-
-        return law.mean[0] + law.std[0] * quantile(levels, law.degrees_of_freedom)
-
-    def _with(self, y: Any) -> list[tuple[Law, Array]]:
+    def _with(self, y: Any) -> list[tuple[PredictiveLaw, Array]]:
         """Each target's law beside its values."""
         shape = (len(self),) if self.one else (len(self), len(self.laws))
         values = np.asarray(y, dtype=np.float64)
@@ -167,3 +189,8 @@ class Predictive:
     def _shaped(self, parts: list[Array]) -> Array:
         """From one array a target to what the user expects: a column each, or one axis."""
         return parts[0] if self.one else np.stack(parts, axis=1)
+
+
+def _std(law: PredictiveLaw) -> Array:
+    """Of one normal or t law as it is, to the last digit."""
+    return law.std[0] if isinstance(law, Law) and len(law.std) == 1 else np.sqrt(law.variance())

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from gwi._typing import Array
 from gwi.core.laws.gaussian import Law as Law
+from gwi.core.laws.protocol import PredictiveLaw
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def interval_score(low: Array, high: Array, y: Array, coverage: float) -> Array:
     return high - low + 2 / (1 - coverage) * outside
 
 
-def score_totals(law: Law, y: Float[Array, " N"]) -> ScoreTotals:
+def score_totals(law: PredictiveLaw, y: Float[Array, " N"]) -> ScoreTotals:
     """The sums behind the scores of the laws at these targets."""
     intervals = [(law.quantile(0.5 - level / 2), law.quantile(0.5 + level / 2)) for level in (0.9, 0.95)]
     error = y - law.expectation()
@@ -101,6 +102,6 @@ def score_totals(law: Law, y: Float[Array, " N"]) -> ScoreTotals:
     return ScoreTotals(len(y), np.array([column.sum() for column in columns]), below)
 
 
-def score(law: Law, y: Float[Array, " N"]) -> Scores:
+def score(law: PredictiveLaw, y: Float[Array, " N"]) -> Scores:
     """All scores of the laws at these targets."""
     return score_totals(law, y).scores()

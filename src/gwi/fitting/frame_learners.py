@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from gwi.core.means import ConstantMean, KernelMean, LeadingColumns, SomeColumns, SumMean
+from gwi.core.means import AffineMean, ConstantMean, KernelMean, LeadingColumns, LinkMean, SomeColumns, SumMean
 from gwi.core.scaling import StandardisedRows
 from gwi.exceptions import UserError
 from gwi.fitting.data import FitData
@@ -53,12 +53,15 @@ class OnFrames(OwnLearner):
         """A predictor that is only asked, at rows it has not seen; or one fitted here, once for each fold and on all rows."""
         if is_fitted(self.predictor):
             return _asked(self, data, task)
-        target = task.frame_target(data.y.mT.cpu().numpy(), data.scales)
+        targets = task.frame_targets(data)
         weight = data.weight.cpu().numpy()
         require_weights(self.predictor, weight, self.name)
         kept = [np.arange(len(weight)), *(np.flatnonzero(others.cpu().numpy()) for _, others in data.held_out.splits())]
         needs_seed = hasattr(self.predictor, "get_params") and self.predictor.get_params().get("random_state", 0) is None
-        jobs = [partial(_fit_on_frames, self, data.seed() if needs_seed else None, target, weight, rows, task) for rows in kept]
+        jobs = [
+            partial(_fit_on_frames, self, data.seed() if needs_seed else None, target, weight, rows, task)
+            for target, rows in zip(targets, kept, strict=True)
+        ]
         return PendingOnFrames(self.name, tuple(jobs), self, task)
 
 
@@ -84,7 +87,8 @@ def _asked(item: OnFrames, data: FitData, task: Task) -> Member:
     model = booster_of(item.predictor) or item.predictor
     mean = fitted_predictor(task.frame_model(model), item.predictor, item.training, item.name)
     values = _standardised(mean, item.judging, data, task)
-    return Member(item.name, FrameMean(mean), values, time.perf_counter() - start)
+    held_out = task.of_brought(SomeColumns(0, len(values)), data.scales)(values.mT)
+    return Member(item.name, task.of_brought(FrameMean(mean), data.scales), held_out, time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
@@ -120,14 +124,17 @@ def _fit_on_frames(
         model.set_params(random_state=seed)
     # Some fit in place and give nothing back.
     model = fitted(model, frame, target, weight, rows_of) or model
-    return FrameMean(FramePredictor(task.frame_model(model), FrameForm.of(frame), item.name)), time.perf_counter() - start
+    mean = FrameMean(FramePredictor(task.frame_model(model), FrameForm.of(frame), item.name))
+    return task.of_response(mean), time.perf_counter() - start
 
 
 def _values(mean: nn.Module, frame: Any, data: FitData, task: Task) -> Float[Tensor, "J n"]:
     if isinstance(mean, ConstantMean):
         return mean(torch.zeros(len(frame), 1, dtype=data.y.dtype, device=data.y.device))
-    assert isinstance(mean, FrameMean)
-    return _standardised(mean.predictor, frame, data, task)
+    inner = frame_part(mean)
+    assert inner is not None
+    values = _standardised(inner.predictor, frame, data, task)
+    return task.of_response(SomeColumns(0, len(values)))(values.mT)
 
 
 def _standardised(predictor: FramePredictor, frame: Any, data: FitData, task: Task) -> Float[Tensor, "J n"]:
@@ -138,14 +145,30 @@ def _standardised(predictor: FramePredictor, frame: Any, data: FitData, task: Ta
 
 def frame_predictors(means: Sequence[nn.Module]) -> tuple[FramePredictor, ...]:
     """Those whose values a row carries, in their order."""
-    return tuple(mean.predictor for mean in means if isinstance(mean, FrameMean))
+    return tuple(part.predictor for part in map(frame_part, means) if part is not None)
+
+
+def frame_part(mean: nn.Module) -> FrameMean | None:
+    """The mean of a predictor of frames, also inside a link or a line."""
+    while isinstance(mean, AffineMean | LinkMean):
+        mean = mean.mean
+    return mean if isinstance(mean, FrameMean) else None
+
+
+def _with_inner(mean: nn.Module, inner: nn.Module) -> nn.Module:
+    """A link or a line, as it is, of another mean."""
+    if not isinstance(mean, AffineMean | LinkMean):
+        return inner
+    outer = copy.copy(mean)
+    outer._modules = {**mean._modules, "mean": _with_inner(mean.mean, inner)}
+    return outer
 
 
 def widened(
     means: Sequence[nn.Module], kernel: Kernel, z: Float[Tensor, "M D"], embedding: Any
 ) -> tuple[list[nn.Module], Kernel, Float[Tensor, "M E"], Any]:
     """Means, prior kernel, Z and embedding for rows that carry values of predictors of frames behind their own columns."""
-    count = sum(isinstance(mean, FrameMean) for mean in means)
+    count = len(frame_predictors(means))
     if not count:
         return list(means), kernel, z, embedding
     if not isinstance(embedding, StandardisedRows):
@@ -180,8 +203,8 @@ def widened(
     found: list[nn.Module] = []
     first = num_features
     for mean in means:
-        if isinstance(mean, FrameMean):
-            found.append(SomeColumns(first, num_outputs))
+        if frame_part(mean) is not None:
+            found.append(_with_inner(mean, SomeColumns(first, num_outputs)))
             first += num_outputs
         else:
             found.append(of_wider_rows(mean))

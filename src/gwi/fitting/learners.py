@@ -262,7 +262,7 @@ def estimator_learner(estimator: Any, data: FitData, task: Task, *, name: str, s
     x, weight = data.x.cpu().numpy(), data.weight.cpu().numpy()
     x = x if standardised else data.scales.original_rows(x)
     scales = None if standardised else data.scales
-    target = task.estimator_target(data.y.mT.cpu().numpy())
+    targets = task.estimator_targets(data)
     needs_seed = "random_state" in estimator.get_params() and estimator.get_params()["random_state"] is None
     require_weights(estimator, weight, name)
     kept = [None, *(others.cpu().numpy() for _, others in data.held_out.splits())]
@@ -271,7 +271,7 @@ def estimator_learner(estimator: Any, data: FitData, task: Task, *, name: str, s
         name,
         tuple(
             partial(_fit_estimator, estimator, data.seed() if needs_seed else None, x, target, weight, rows, scales, task)
-            for rows in kept
+            for target, rows in zip(targets, kept, strict=True)
         ),
     )
 
@@ -299,7 +299,7 @@ def _fit_estimator(
         mean = FixedMean(task.plain(fitted(model, x, target, weight)))
     else:
         mean = JoinedMean([FixedMean(task.plain(fitted(clone(model), x, column, weight))) for column in target.T])
-    return mean if scales is None else OriginalRowsMean(mean, scales), time.perf_counter() - start
+    return task.of_response(mean if scales is None else OriginalRowsMean(mean, scales)), time.perf_counter() - start
 
 
 def fitted(

@@ -115,6 +115,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
         means: which; None for the task's plan.
         options: how.
     """
+    task = task.prepared(data)
     items, plan_note = task.plan(data, options.max_time) if means is None else (list(means), "")
     kernel, kernel_note = row_kernel(options.kernel, data.x.shape[1], data.num_rows)
     options.report("prior", 0.0)

@@ -56,6 +56,25 @@ def _wide_members(num_rows: int, num_features: int, boosting: type[Any], trees: 
     return [boosting(max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False), forest]
 
 
+def linked_members(num_rows: int, num_features: int, family: str) -> list[Any]:
+    """Of other likelihoods: as in regression, with the losses of boosting that belong to the likelihood."""
+    if num_rows < STACKED_FROM:
+        return ["svgp"] if is_wide(num_rows, num_features) else ["svgp", "linear"]
+    if is_wide(num_rows, num_features):
+        return ["svgp", *_wide_members(num_rows, num_features, HistGradientBoostingRegressor, ExtraTreesRegressor)]
+    loss = {"poisson": "poisson", "negative-binomial": "poisson", "gamma": "gamma"}.get(family, "squared_error")
+    # Likelihoods that leave much to chance ask for smoother trees than least squares of nearly noiseless numbers.
+    leaves, rounds = (7, 150) if num_rows < 3000 else (15, 250) if num_rows <= LARGE else (63, 300)
+    boosting = HistGradientBoostingRegressor(
+        loss=loss, max_iter=rounds, learning_rate=0.05, max_leaf_nodes=leaves, min_samples_leaf=20, early_stopping=False
+    )
+    members: list[Any] = ["svgp", "linear", "network", boosting]
+    if num_rows > MANY_ROWS:
+        return members
+    num_trees = 300 if num_rows <= LARGE else 50
+    return [*members, ExtraTreesRegressor(num_trees, min_samples_leaf=5, max_features=1.0 if num_features < 10 else 0.6)]
+
+
 def classification_members(num_rows: int, num_features: int, num_classes: int) -> list[Any]:
     """A GP and a linear model; from some hundred rows on networks, boosting and, while cheap, trees beside them."""
     if num_rows < CLASSES_STACKED_FROM:

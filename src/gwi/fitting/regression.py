@@ -18,9 +18,10 @@ from gwi._typing import Array
 from gwi.core.distributions import DEGREES, STACK_OPTIMISM, Tails, choose_tails, log_density, match_coverage
 from gwi.core.handover import Handover
 from gwi.core.kernels import SparsePosteriorKernel
-from gwi.core.means import KernelMean, RescaledMean, SumMean
+from gwi.core.means import KernelMean, RescaledMean, SumMean, log_of_standardised
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import NoiseFit, effective_rows, fit_noise, noise_features
+from gwi.core.outcomes import Outcome
 from gwi.core.prior import PriorFit
 from gwi.core.scaling import Embedding, Scales
 from gwi.fitting import plan
@@ -33,7 +34,7 @@ from gwi.fitting.stacking import convex_weights, cross_fitted, student_precision
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
-from gwi.parts import Gaussian, Network, NoiseKind
+from gwi.parts import Gaussian, LogNormal, Network, NoiseKind, StudentT
 from gwi.predictors.linear import PathLasso
 
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
@@ -64,11 +65,13 @@ class RegressionTask(Task):
         likelihood: noise and tails.
         tempering: ``"auto"``, a factor on the predictive variance, or None.
         disagreement: whether means that disagree add to the variance.
+        outcome: numbers as they are, or their logarithms; and a bound below them.
     """
 
-    likelihood: Gaussian = field(default_factory=Gaussian)
+    likelihood: Gaussian | StudentT | LogNormal = field(default_factory=Gaussian)
     tempering: float | Literal["auto"] | None = "auto"
     disagreement: bool = True
+    outcome: Outcome = field(default_factory=Outcome)
     names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network", "linear", "lasso")
     wanted: str = (
         '"auto", "svgp", "svgp-all", "network", "svgp+network", "linear", "lasso", a torch module, a scikit-learn regressor, '
@@ -81,11 +84,11 @@ class RegressionTask(Task):
 
     def scales(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> Scales:
         """Centre and scale of each column and of each target."""
-        return Scales.of(x, y, weight)
+        return Scales.of(x, self.outcome.encode(y), weight)
 
     def targets(self, y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J N"]:
         """Standardised numbers."""
-        return scales.targets(y, device)
+        return scales.targets(self.outcome.encode(y), device)
 
     def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
         """The stack that the size of the table asks for."""
@@ -133,7 +136,11 @@ class RegressionTask(Task):
 
     def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
         """A mean in the user's own units, seen from standardised rows and targets."""
-        return RescaledMean(mean, scales, shape)
+        return self.of_brought(RescaledMean(mean, scales, shape), scales)
+
+    def of_brought(self, mean: nn.Module, scales: Scales) -> nn.Module:
+        """Its logarithm, where the likelihood is one of that."""
+        return log_of_standardised(mean, scales) if self.outcome.log else mean
 
     def stack(self, members: tuple[Member, ...], held_out: HeldOut) -> StackedMean:
         """Least squares on held-out rows, for each target.
@@ -259,8 +266,9 @@ class RegressionTask(Task):
             degrees_of_freedom=np.array(degrees),
             disagreement_weight=np.array(gamma),
             scores=_repeated(residuals.abs() / tempered.sqrt(), weight).sort(-1).values,
+            outcome=self.outcome,
         )
-        own_nll = float(np.log(data.scales.y_scale).sum())
+        own_nll = self._own_nll(data)
         summary = Summary(
             num_rows=data.num_rows if data.is_sample else round(float(data.weight.sum())),
             members=tuple(
@@ -285,14 +293,38 @@ class RegressionTask(Task):
             noise=tuple(fit.penalty for fit in fits),
             degrees_of_freedom=tuple(degrees),
             note=note,
+            likelihood=self.likelihood_name,
         )
         return model, summary
+
+    @property
+    def likelihood_name(self) -> str:
+        """For the summary."""
+        if isinstance(self.likelihood, LogNormal):
+            return "log-normal"
+        name = "student-t" if isinstance(self.likelihood, StudentT) else "gaussian"
+        return name if self.outcome.low is None else f"{name} above {self.outcome.low:g}"
+
+    def _own_nll(self, data: FitData) -> float:
+        """What the NLL of the user's numbers has more than that of standardised ones."""
+        found = float(np.log(data.scales.y_scale).sum())
+        if not self.outcome.log:
+            return found
+        y, weight = data.held_out.y.cpu().numpy(), data.held_out.weight.cpu().numpy()
+        logs = y * data.scales.y_scale[:, None] + data.scales.y_centre[:, None]
+        return found + float((weight * logs).sum() / weight.sum())
 
     def _shape(self, z: Tensor, weight: Tensor, factor: float | None, is_stack: bool, unit: Tensor | None) -> Tails:
         """Tempering and tails of one target's standardised errors."""
         count = None if unit is None else effective_rows(z, unit)
-        errors, w, degrees = z.cpu().numpy(), weight.cpu().numpy(), DEGREES if self.likelihood.tails == "auto" else ()
-        law = choose_tails(errors, w, factor=factor, degrees=degrees, num_effective=count)
+        errors, w = z.cpu().numpy(), weight.cpu().numpy()
+        if isinstance(self.likelihood, StudentT):
+            asked = self.likelihood.degrees_of_freedom
+            degrees: Sequence[float] = DEGREES if asked == "auto" else (float(asked),)
+        else:
+            degrees = DEGREES if self.likelihood.tails == "auto" else ()
+        always = isinstance(self.likelihood, StudentT)
+        law = choose_tails(errors, w, factor=factor, degrees=degrees, num_effective=count, allow_normal=not always)
         if factor is not None:
             return law
         return match_coverage(errors, w, law, optimism=STACK_OPTIMISM if is_stack else 0.0, num_effective=count)

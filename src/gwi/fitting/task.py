@@ -180,6 +180,18 @@ class Task(ABC):
 
     # What has a usual answer.
 
+    def prepared(self, data: FitData) -> Task:
+        """The task once it has looked at the rows."""
+        return self
+
+    def of_response(self, mean: nn.Module) -> nn.Module:
+        """A mean that a predictor has learned here, as a mean of f: through the link where these are on different scales."""
+        return mean
+
+    def of_brought(self, mean: nn.Module, scales: Scales) -> nn.Module:
+        """A standardised mean of y that the user brought, as a mean of f."""
+        return mean
+
     def num_outputs(self, y: Float[Tensor, "J N"]) -> int:
         """Of means: as many as numbers of a target, where these are no bounds."""
         return len(y)
@@ -245,9 +257,14 @@ class Task(ABC):
         """Targets, one row each, as predictors take them: one column as one axis."""
         return y[:, 0] if y.shape[1] == 1 else y
 
-    def frame_target(self, y: NDArray[Any], scales: Scales) -> NDArray[Any]:
-        """Targets, one row each, as predictors of data frames take them: in the user's own units."""
-        return self.estimator_target(y * scales.y_scale + scales.y_centre)
+    def estimator_targets(self, data: FitData) -> list[NDArray[Any]]:
+        """The same of all rows, for the fit to all of them and for that of each fold."""
+        return [self.estimator_target(data.y.mT.cpu().numpy())] * (1 + data.held_out.num_folds)
+
+    def frame_targets(self, data: FitData) -> list[NDArray[Any]]:
+        """Targets, one row each, as predictors of data frames take them: in the user's own units; for all rows, and each fold."""
+        y = data.y.mT.cpu().numpy() * data.scales.y_scale + data.scales.y_centre
+        return [self.estimator_target(y)] * (1 + data.held_out.num_folds)
 
     def frame_model(self, model: Any) -> Any:
         """A fitted predictor of data frames that gives what means of this task give, in own units."""

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from gwi._typing import Array
 from gwi.core.conditioning import ConditionedPosterior
 from gwi.core.scaling import StandardisedRows
-from gwi.fitting.task import Task
 from gwi.models.summary import Summary
 
 # Their joint covariance is kept, which takes the square of their number in memory and at every prediction.
 MOST_ROWS = 5000
 
 
-def updated(model: Any, summary: Summary, x: NDArray[Any], y: NDArray[Any], weight: Array, task: Task) -> tuple[Any, Summary]:
-    """The model given new rows, their targets as the task takes them and their weights, and its summary.
+def updated(model: Any, summary: Summary, x: NDArray[Any], y: NDArray[Any], weight: Array) -> tuple[Any, Summary]:
+    """The model given new rows, their targets, numbers or places of labels, and their weights; and its summary.
 
     Raises:
         ValueError: when there would be more rows from updates than a model can hold.
@@ -30,7 +29,7 @@ def updated(model: Any, summary: Summary, x: NDArray[Any], y: NDArray[Any], weig
             f"update holds at most {MOST_ROWS:,} new rows, whose joint covariance it keeps; these would be {total:,}. Fit again "
             "on all rows."
         )
-    new = model.given(x, task.targets(y, model.embedding.scales, model.device), weight)
+    new = model.given(x, y, weight)
     if isinstance(new.embedding, StandardisedRows) and len(x):
         new = replace(new, embedding=new.embedding.reaching(x), cached=new.cached)
     note = "; ".join(part for part in summary.note.split("; ") if part and not part.endswith(_SAID))

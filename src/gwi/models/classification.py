@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -147,8 +147,8 @@ class ClassificationModel:
         return finite(found, "probability").T.copy(), finite(entropy, "entropy"), finite(share, "outlier score")
 
     @torch.no_grad()
-    def given(self, X: NDArray[Any], y: Float[Tensor, "J N"], weight: Float[Array, " N"]) -> ClassificationModel:
-        """The model given more rows and indicators of their classes: Laplace's approximation around what Q says now.
+    def given(self, X: NDArray[Any], y: Int[NDArray[Any], " N"], weight: Float[Array, " N"]) -> ClassificationModel:
+        """The model given more rows and the places of their classes: Laplace's approximation around what Q says now.
 
         A label tells little of a logit: at most what a number with noise of variance 4/s² does. So that logits stay independent
         of each other, the curvature of the softmax is taken by its diagonal, which knows the differences of logits less well.
@@ -159,8 +159,8 @@ class ClassificationModel:
             raise ValueError("update learns by the variance of the logits, and tempering=0 leaves none. Fit again on all rows.")
         x = torch.cat(list(self.rows(X)))
         mean, covariance = self.cached.joint(x)
-        w = x.new_tensor(weight)
-        new = conditioned(self.cached, x, *softmax_mode(mean, covariance, y.to(x), w, self.logit_scale))
+        indicators = torch.eye(len(self.classes), dtype=x.dtype, device=x.device)[:, torch.as_tensor(y, device=x.device)]
+        new = conditioned(self.cached, x, *softmax_mode(mean, covariance, indicators, x.new_tensor(weight), self.logit_scale))
         return replace(self, posterior=new.posterior, cached=new)
 
     @torch.no_grad()

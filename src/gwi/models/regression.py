@@ -2,146 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, conditioned, prepared
+from gwi.core.conditioning import ConditionedPosterior, conditioned
 from gwi.core.distributions import conformal_quantile, log_density, quantile
-from gwi.core.kernels import has_one_variance
+from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import PredictiveLaw
+from gwi.core.laws.transformed import factors_of_normals
 from gwi.core.means import FixedMean
-from gwi.core.measures import GaussianMeasure, kernel_variance
-from gwi.core.noise import LogLinearNoise, noise_features
-from gwi.core.posterior import CachedPosterior, with_disagreement
-from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows, finite
-from gwi.models.levels import Levels
+from gwi.core.measures import GaussianMeasure
+from gwi.core.scaling import CHUNK_SIZE, finite
+from gwi.models.numbers import NumberModel, Parts
 
 
-@dataclass(frozen=True)
-class RegressionModel:
-    """All that predicts, and nothing else.
+@dataclass(frozen=True, kw_only=True)
+class RegressionModel(NumberModel):
+    """Numbers, or their logarithms, with normal or Student's t noise around f.
 
     Attributes:
-        posterior: Q on standardised rows and targets, untempered; the disagreement of its means becomes part of its kernel.
-        embedding: from the user's rows to Q's.
-        noises: σ² of each target, standardised.
-        tempering_factor: α_T of each target.
         degrees_of_freedom: of the predictive law of each target, Student's t; infinity is the normal law.
-        disagreement_weight: γ of each target: stacked means that disagree add γ d² to the variance of f.
-        scores: |y − m|/sd of rows the mean had not seen, in ascending order, for conformal intervals.
-        cached: Q ready for many predictions.
     """
 
-    posterior: GaussianMeasure
-    embedding: Embedding
-    noises: tuple[LogLinearNoise, ...]
-    tempering_factor: Array
     degrees_of_freedom: Array
-    disagreement_weight: Array
-    scores: Float[Tensor, "J V"]
-    cached: CachedPosterior | ConditionedPosterior = field(default=cast("CachedPosterior", None), repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "posterior", with_disagreement(self.posterior, torch.as_tensor(self.disagreement_weight)))
-        # An update brings it along: all that does not depend on the new rows is ready already.
-        if self.cached is None or self.cached.posterior is not self.posterior:
-            prepare = prepared if isinstance(self.posterior.kernel, ConditionedKernel) else CachedPosterior
-            object.__setattr__(self, "cached", prepare(self.posterior).requires_grad_(False))
 
     @property
-    def device(self) -> torch.device:
-        """Where the tensors live."""
-        return self.posterior.kernel.inducing_points.device
+    def is_gaussian(self) -> bool:
+        """Whether y is f and symmetric noise: not where it is that of a logarithm, or cut."""
+        return self.outcome.is_plain
 
-    @property
-    def scales(self) -> Scales:
-        """Between standardised values and the user's own."""
-        return self.embedding.scales
+    def laws_of(self, parts: Parts) -> tuple[PredictiveLaw, ...]:
+        """Normal or t laws, and what the outcome makes of them."""
+        mean, std = self._inner(parts)
+        degrees = self.degrees_of_freedom
+        inner = [Law(mean[j : j + 1], std[j : j + 1], float(degrees[j])) for j in range(len(mean))]
+        return tuple(self.outcome.law(law) for law in inner)
 
-    def rows(self, X: Shaped[NDArray[Any], "N ..."], chunk_size: int = CHUNK_SIZE) -> Iterator[Float[Tensor, "n E"]]:
-        """The rows that Q knows, some at a time."""
-        return embedded_rows(self.embedding, X, self.device, chunk_size)
-
-    @property
-    def num_noise_columns(self) -> int:
-        """Columns on which the noise depends, all or none: on pixels, features of a network and wide tables only on the level."""
-        return len(self.noises[0].slopes) // 2 - len(self.noises)
-
-    def noise_variance(self, x: Float[Tensor, "N E"], mean: Float[Tensor, "J N"]) -> Float[Tensor, "J N"]:
-        """σ² at rows that Q knows and their means, standardised."""
-        features = noise_features(x[:, : self.num_noise_columns], mean)
-        return torch.stack([noise(features) for noise in self.noises])
-
-    @torch.no_grad()
-    def parts(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array, Array]:
-        """Mean, r, γ d² and noise variance at each row, standardised, one row an output."""
-        found = np.empty((4, len(self.noises), len(X)))
-        for i, x in enumerate(self.rows(X, chunk_size)):
-            mean, variance, disagreement = self.cached.parts(x)
-            part = torch.stack([mean, variance, disagreement, self.noise_variance(x, mean)])
-            found[..., i * chunk_size : (i + 1) * chunk_size] = part.cpu().numpy()
-        finite(found, "prediction")
-        return found[0], found[1], found[2], found[3]
-
-    def marginals(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array, Array]:
-        """Mean, variance of f and noise variance at each row, standardised, one row an output."""
-        mean, variance, disagreement, noise = self.parts(X, chunk_size)
-        return mean, variance + disagreement, noise
-
-    @torch.no_grad()
-    def levels(self, x: Float[Tensor, "n E"]) -> Levels:
-        """What checks look at, from rows that Q knows."""
-        mean, variance, disagreement = self.cached.parts(x)
-        noise = self.noise_variance(x, mean).mean(-1)
-        return Levels((variance + disagreement).mean(-1), noise, noise, self.tempering_factor)
-
-    def check(self, X: NDArray[Any]) -> tuple[Array, ...]:
-        """Numbers that are finite where the parts of the model fit together."""
-        return self.marginals(X)
-
-    @torch.no_grad()
-    def mean(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> Array:
-        """m_Q at each row in the targets' own units, one row an output."""
-        parts = [self.cached.mean_at(x).cpu().numpy() for x in self.rows(X, chunk_size)]
-        return finite(np.concatenate(parts, axis=1) * self.scales.y_scale[:, None] + self.scales.y_centre[:, None], "prediction")
-
-    def law(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> tuple[Array, Array]:
-        """Mean and standard deviation of y, tempered, in its own units, one row an output."""
-        return self.law_of(self.parts(X, chunk_size))
-
-    def law_of(self, parts: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
-        """The law at rows whose `parts` are known."""
+    def _inner(self, parts: Parts) -> tuple[Array, Array]:
+        """Mean and standard deviation of what has normal or t noise: of y, or of its logarithm."""
         mean, variance, disagreement, noise = parts
         std = np.sqrt((variance + disagreement + noise) * self.tempering_factor[:, None])
         mean = mean * self.scales.y_scale[:, None] + self.scales.y_centre[:, None]
         return finite(mean, "prediction"), finite(std * self.scales.y_scale[:, None], "standard deviation")
 
-    def quantiles(self, X: NDArray[Any], levels: Float[Array, " Q"]) -> Float[Array, "J N Q"]:
+    def law_of(self, parts: Parts) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
+        """Mean and standard deviation of y at rows whose `parts` are known."""
+        return self._inner(parts) if self.outcome.is_plain else super().law_of(parts)
+
+    @torch.no_grad()
+    def mean(self, X: NDArray[Any], chunk_size: int = CHUNK_SIZE) -> Float[Array, "J N"]:
+        """E Y at each row in the targets' own units."""
+        if not self.outcome.is_plain:
+            return super().mean(X, chunk_size)
+        parts = [self.cached.mean_at(x).cpu().numpy() for x in self.rows(X, chunk_size)]
+        return finite(np.concatenate(parts, axis=1) * self.scales.y_scale[:, None] + self.scales.y_centre[:, None], "prediction")
+
+    def variances_of(self, parts: Parts) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
+        """α_T times the variance of f, and α_T σ²; of an outcome with bounds their shares of its variance."""
+        scale = (self.scales.y_scale**2 * self.tempering_factor)[:, None]
+        epistemic, aleatoric = (parts[1] + parts[2]) * scale, parts[3] * scale
+        if self.outcome.is_plain:
+            return epistemic, aleatoric
+        total = np.square(self.law_of(parts)[1])
+        if self.outcome.log:
+            # Var E[Y | f] = (E Y)² (e^v − 1) for normal noise.
+            mean = self.law_of(parts)[0]
+            known = np.minimum(np.square(mean) * np.expm1(np.minimum(epistemic, 600.0)), total)
+            return known, total - known
+        return total * epistemic / (epistemic + aleatoric), total * aleatoric / (epistemic + aleatoric)
+
+    def quantiles_of(self, parts: Parts, levels: Sequence[float] | Float[Array, " Q"]) -> Float[Array, "J N Q"]:
         """Quantiles of y in its own units."""
-        mean, std = self.law(X)
+        if not self.outcome.is_plain:
+            return super().quantiles_of(parts, levels)
+        mean, std = self._inner(parts)
         return mean[..., None] + std[..., None] * self.unit_quantiles(levels)[:, None, :]
 
     def unit_quantiles(self, levels: Sequence[float] | Float[Array, " Q"]) -> Float[Array, "J Q"]:
         """In standard deviations from the mean."""
         return np.stack([quantile(np.asarray(levels, dtype=np.float64), degrees) for degrees in self.degrees_of_freedom])
 
+    def intervals_of(self, parts: Parts, coverage: float, conformal: bool) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
+        """The ends of the central interval with this probability."""
+        if not (self.outcome.is_plain or conformal):
+            found = self.quantiles_of(parts, [(1 - coverage) / 2, (1 + coverage) / 2])
+            return found[..., 0], found[..., 1]
+        mean, std = self._inner(parts)
+        low, high = (mean + std * end[:, None] for end in self.ends(coverage, conformal).T)
+        return self.outcome.decode(low), self.outcome.decode(high)
+
+    def distances_of(self, parts: Parts, y: Float[Array, "J N"]) -> Float[Array, "J N"]:
+        """In standard deviations from the mean; of a logarithm where the likelihood is one of that."""
+        mean, std = self._inner(parts)
+        return np.abs(self.outcome.encode(y.T).T - mean) / std
+
     def ends(self, coverage: float, conformal: bool) -> Float[Array, "J 2"]:
         """Of the central interval with this probability, in standard deviations from the mean."""
         if conformal:
             half = np.array([conformal_quantile(scores, coverage) for scores in self.scores])
             return np.stack([-half, half], axis=1)
-        levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
-        return np.stack([quantile(levels, degrees) for degrees in self.degrees_of_freedom])
+        return self.unit_quantiles([(1 - coverage) / 2, (1 + coverage) / 2])
 
     def log_density(self, X: NDArray[Any], y: Float[Array, "J N"]) -> Float[Array, "J N"]:
         """log p(y | x) of each target in its own units."""
+        if not self.outcome.is_plain:
+            return super().log_density(X, y)
         mean, std = self.law(X)
         z = (y - mean) / std
         return np.stack([log_density(row, degrees) for row, degrees in zip(z, self.degrees_of_freedom, strict=True)]) - np.log(
@@ -155,17 +127,36 @@ class RegressionModel:
         g/√(u/ν) is Student's t times √C_ii, so y has unit-variance t tails; E (ν − 2)/u = 1, so the covariance of y is C.
         """
         draws = []
-        for mean, covariance, degrees in zip(self.mean(X), self.covariance(X), self.degrees_of_freedom, strict=True):
+        means = self._inner(self.parts(X))[0] if not self.outcome.is_plain else self.mean(X)
+        for mean, covariance, degrees in zip(means, self._covariance(X), self.degrees_of_freedom, strict=True):
             values, vectors = np.linalg.eigh(covariance)
             errors = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.standard_normal((len(X), count))
             if np.isfinite(degrees):
-                errors *= np.sqrt((degrees - 2) / rng.chisquare(degrees, count))
-            draws.append(mean[:, None] + errors)
+                # The exponential of t has no mean: what stands for it then is what the law has.
+                drawn = rng.choice(factors_of_normals(degrees), count) if self.outcome.log else None
+                errors *= np.sqrt((degrees - 2) / rng.chisquare(degrees, count) if drawn is None else drawn)
+            draws.append(self.outcome.decode(mean[:, None] + errors))
         return np.stack(draws)
 
-    @torch.no_grad()
     def covariance(self, X: NDArray[Any]) -> Float[Array, "J N N"]:
         """The joint covariance of y at the rows, tempered, in its own units."""
+        joint = self._covariance(X)
+        if self.outcome.is_plain:
+            return joint
+        mean, std = self.law(X)
+        if self.outcome.log:
+            # Of e^Z with jointly normal Z; with tails nearly so.
+            found = mean[:, :, None] * mean[:, None, :] * np.expm1(np.minimum(joint, 600.0))
+        else:
+            inner = np.sqrt(np.einsum("jnn->jn", joint))
+            found = joint * (std / inner)[:, :, None] * (std / inner)[:, None, :]
+        index = np.arange(len(X))
+        found[:, index, index] = np.square(std)
+        return found
+
+    @torch.no_grad()
+    def _covariance(self, X: NDArray[Any]) -> Float[Array, "J N N"]:
+        """Of y, or of its logarithm."""
         _, variance, noise = self.marginals(X)
         joint = self.cached.joint(torch.cat(list(self.rows(X))))[1].cpu().numpy().copy()
         index = np.arange(len(X))
@@ -173,8 +164,8 @@ class RegressionModel:
         return joint * (self.tempering_factor * self.scales.y_scale**2)[:, None, None]
 
     @torch.no_grad()
-    def given(self, X: NDArray[Any], y: Float[Tensor, "J N"], weight: Float[Array, " N"]) -> RegressionModel:
-        """The model given more rows and their standardised targets: Q conditioned on them, all else as it is.
+    def given(self, X: NDArray[Any], y: Float[Array, "N J"], weight: Float[Array, " N"]) -> RegressionModel:
+        """The model given more rows and their targets: Q conditioned on them, all else as it is.
 
         σ² at these rows is the model's own, at the mean before any update, so that the order of updates changes nothing; a row of
         weight w counts as w rows with this target, whose mean has the noise σ²/w. Tempering multiplies r and σ² alike, so that
@@ -183,34 +174,8 @@ class RegressionModel:
         x = torch.cat(list(self.rows(X)))
         first = self.cached.first if isinstance(self.cached, ConditionedPosterior) else self.cached
         noise = self.noise_variance(x, first.mean_at(x)) / x.new_tensor(weight)
-        new = conditioned(self.cached, x, y.to(x), noise)
+        new = conditioned(self.cached, x, self.targets(y).to(x), noise)
         return replace(self, posterior=new.posterior, cached=new)
-
-    @torch.no_grad()
-    def prior_variance(self, X: NDArray[Any]) -> Float[Array, " N"]:
-        """k(x, x) at each row, standardised."""
-        prior = self.posterior.kernel.prior_kernel
-        if has_one_variance(prior):
-            # A network need not be asked again about the rows.
-            return np.full(len(X), float(kernel_variance(prior, self.posterior.kernel.inducing_points[:1])))
-        return np.concatenate([kernel_variance(prior, x).cpu().numpy() for x in self.rows(X)])
-
-    def prior_share(self, X: NDArray[Any], parts: tuple[Array, Array, Array, Array]) -> Float[Array, " N"]:
-        """r/k at rows whose `parts` are known: 0 where f is known, 1 where the prior is all there is.
-
-        Without γ d²: means disagree among known rows too, and tell them from others less well than r does (decision 7).
-        """
-        return finite(np.clip(parts[1].mean(0) / self.prior_variance(X), 0.0, 1.0), "outlier score")
-
-    def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
-        """Mean and covariance of f, untempered, in the user's own units, for each batch of rows; differentiable in x."""
-        s = self.scales
-        batch = x.to(self.device, torch.float64)
-        inner = len(self.embedding.shape)
-        rows = self.embedding(batch.reshape(-1, *self.embedding.shape))
-        mean, covariance = self.cached.joint(rows.reshape(*batch.shape[:-inner], -1))
-        scale, centre = mean.new_tensor(s.y_scale)[:, None], mean.new_tensor(s.y_centre)[:, None]
-        return mean * scale + centre, covariance * scale[..., None].square()
 
 
 @dataclass(frozen=True)

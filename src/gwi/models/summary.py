@@ -52,6 +52,8 @@ class Summary:
         held_out_accuracy: share of rows whose most probable class is right, by the mean, on rows it had not seen;
             None for numbers.
         note: what else a reader should know.
+        likelihood: of numbers.
+        dispersion: of the likelihood, averaged over held-out rows; NaN where it has none, or noise and degrees of freedom.
     """
 
     num_rows: int
@@ -72,6 +74,8 @@ class Summary:
     target_std: tuple[float, ...] = ()
     held_out_accuracy: float | None = None
     note: str = ""
+    likelihood: str = "gaussian"
+    dispersion: float = math.nan
 
     def __str__(self) -> str:
         classes = f"{self.num_classes} classes, " if self.num_classes else ""
@@ -97,14 +101,33 @@ class Summary:
         return html_table(head, ([line.strip()] for line in lines))
 
     def _of_numbers(self) -> list[str]:
+        if not self.degrees_of_freedom:
+            return self._of_likelihood()
         kinds = ", ".join("constant" if p == math.inf else "by a network" if p == 0 else "input-dependent" for p in self.noise)
         weight = "" if self.covariance == "titsias" else f", weight of W₂² {listed(self.divergence_weight, '.3g')}"
         tails = ", ".join("normal" if d == math.inf else f"t with {d:g} degrees of freedom" for d in self.degrees_of_freedom)
         before, after = self.held_out_nll
+        if self.likelihood == "log-normal":
+            units = "RMSE is that of the target's logarithm, whose"
+        else:
+            units = "RMSE and NLL are in the target's own units; its"
         return [
+            *([] if self.likelihood == "gaussian" else [f"  likelihood {self.likelihood}"]),
             f"  covariance {self.covariance}{weight}; noise {kinds}",
             f"  held-out NLL {before:.4g}, tempered by {listed(self.tempering, '.3f')}: {after:.4g}; tails {tails}",
-            f"  RMSE and NLL are in the target's own units; its standard deviation is {listed(self.target_std, '.4g')}",
+            f"  {units} standard deviation is {listed(self.target_std, '.4g')}",
+        ]
+
+    def _of_likelihood(self) -> list[str]:
+        weight = "" if self.covariance == "titsias" else f", weight of W₂² {listed(self.divergence_weight, '.3g')}"
+        spread = "" if math.isnan(self.dispersion) else f", dispersion {self.dispersion:.3g}"
+        depends = ", by row" if self.noise and math.isfinite(self.noise[0]) and spread else ""
+        tempered = "" if self.tempering[0] == 1 else f"; variance of f times {self.tempering[0]:.3g}"
+        before, after = self.held_out_nll
+        return [
+            f"  likelihood {self.likelihood}{spread}{depends}",
+            f"  covariance {self.covariance}{weight}{tempered}",
+            f"  held-out {self.score_name} {before:.4g} of the mean alone, {after:.4g} with its covariance",
         ]
 
     def _of_classes(self) -> list[str]:

@@ -11,10 +11,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.core.distributions import conformal_quantile, quantile
-from gwi.core.laws.gaussian import Law
+from gwi._validation import as_array
+from gwi.core.distributions import conformal_quantile
+from gwi.core.laws.protocol import PredictiveLaw, pit
 from gwi.evaluation.classification import NUM_BINS
-from gwi.plots.inputs import confidence_and_hits, law_and_targets
+from gwi.plots.inputs import confidence_and_hits, law_and_targets, regression
 from gwi.plots.style import BY_CHANCE, CHANCE, SQUARE, chance, drawn, expected_line, found_line, posts, shares
 
 LEVELS = np.arange(1, 20) / 20
@@ -53,16 +54,17 @@ def promises(num_rows: Any, promised: Float[Array, " L"], found: Float[Array, " 
     return Promises(promised, found, *chance(num_rows, np.clip(promised, 0, 1)))
 
 
-def coverage(law: Law, y: Float[Array, " N"], conformal_scores: Any = None) -> Promises:
-    """Shares of targets inside intervals of each level."""
-    levels = LEVELS
-    if conformal_scores is None:
-        half = quantile((1 + levels) / 2, law.degrees_of_freedom)
-    else:
-        # A conformal interval needs held-out rows beyond it.
-        levels = levels[levels <= len(conformal_scores) / (len(conformal_scores) + 1)]
-        half = np.array([conformal_quantile(conformal_scores, level) for level in levels])
-    return promises(len(y), levels, ((np.abs(y - law.mean[0]) / law.std[0])[:, None] <= half).mean(0))
+def coverage(law: PredictiveLaw, y: Float[Array, " N"]) -> Promises:
+    """Shares of targets inside intervals of each level; of counts and other single values by lot at the ends."""
+    return promises(len(y), LEVELS, (np.abs(2 * pit(law, y) - 1)[:, None] <= LEVELS).mean(0))
+
+
+def conformal_coverage(distances: Float[Array, " N"], scores: Any) -> Promises:
+    """The same of conformal intervals, from distances of targets and of those that judged the fit."""
+    # A conformal interval needs held-out rows beyond it.
+    levels = LEVELS[len(scores) / (len(scores) + 1) >= LEVELS]
+    half = np.array([conformal_quantile(scores, level) for level in levels])
+    return promises(len(distances), levels, (distances[:, None] <= half).mean(0))
 
 
 def draw_coverage(ax: Axes, found: Promises, label: str = "found") -> None:
@@ -93,11 +95,12 @@ def draw_reliability(ax: Axes, found: Promises, label: str = "found") -> None:
     shares(ax.xaxis, ax.yaxis)
 
 
-def coverage_by_prediction(law: Law, y: Float[Array, " N"], num_groups: int = 5) -> tuple[Promises, Float[Array, " G"]]:
+def coverage_by_prediction(law: PredictiveLaw, y: Float[Array, " N"], num_groups: int = 5) -> tuple[Promises, Float[Array, " G"]]:
     """Coverage of 95 % intervals in groups of rows with low to high predictions, and the median prediction of each group."""
     inside = (law.quantile(0.025) <= y) & (y <= law.quantile(0.975))
-    groups = np.array_split(np.argsort(law.mean[0], kind="stable"), max(1, min(num_groups, len(y) // 10)))
-    found, middle, size = np.array([(inside[g].mean(), np.median(law.mean[0][g]), len(g)) for g in groups]).T
+    mean = law.expectation()
+    groups = np.array_split(np.argsort(mean, kind="stable"), max(1, min(num_groups, len(y) // 10)))
+    found, middle, size = np.array([(inside[g].mean(), np.median(mean[g]), len(g)) for g in groups]).T
     return promises(size, np.full(len(groups), 0.95), found), middle
 
 
@@ -135,7 +138,12 @@ def plot_calibration(model: Any, X: Any, y: Any, *, target: int = 0, ax: Axes | 
         title = f"accuracy {hit.mean():.1%}, calibration error {error:.1%}"
     else:
         law, values = law_and_targets(model, X, y, target, "plot_calibration")
-        found = coverage(law, values, model.model_.scores[target] if model.conformal else None)
+        if model.conformal:
+            fitted, rows = regression(model, X, target, "plot_calibration")
+            every = np.asarray(as_array(y), dtype=np.float64).reshape(len(rows), -1).T
+            found = conformal_coverage(fitted.distances_of(fitted.parts(rows), every)[target], fitted.scores[target])
+        else:
+            found = coverage(law, values)
         ax = drawn(ax, draw_coverage, found, f"{len(values)} rows", size=SQUARE, place="inside")
         title = f"{found.promised[-1]:.0%} intervals hold {found.found[-1]:.0%}"
     ax.set_title(title, fontsize=10, loc="left")

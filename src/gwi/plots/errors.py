@@ -10,30 +10,37 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.core.distributions import quantile
-from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.plots.calibration import Promises
 from gwi.plots.inputs import law_and_targets, sample
 from gwi.plots.style import ALARM, DATA, FRAME, SQUARE, chance, drawn, expected_line, found_line, plain_decades, posts
 
 
-def errors(law: Law, y: Float[Array, " N"], num_bins: int = 8) -> tuple[Promises, Float[Array, " B"]]:
+def errors(law: PredictiveLaw, y: Float[Array, " N"], num_bins: int = 8) -> tuple[Promises, Float[Array, " B"]]:
     """Median absolute errors, promised and found, in bins of at least ten rows, and the bins' median standard deviations."""
-    std, error = law.std[0], np.abs(y - law.mean[0])
+    std, error = np.sqrt(law.variance()), np.abs(y - law.expectation())
     # Standard deviations that hardly differ make one bin: their order is rounding.
     alike = std.max() < 1.01 * std.min()
     bins = np.array_split(np.argsort(std, kind="stable"), 1 if alike else max(1, min(num_bins, len(std) // 10)))
     centre, found, size = np.array([(np.median(std[b]), np.median(error[b]), len(b)) for b in bins]).T
-    # The median of |error| is a fixed multiple of the standard deviation, and chance moves its rank by a binomial law.
+    # Half of the errors are smaller than half of the interval that holds every second target, and chance moves the rank of their
+    # median by a binomial law.
     ranks = (np.full(len(bins), 0.5), *chance(size, 0.5))
-    levels = (np.clip((1 + rank) / 2, 0.5, 1 - 1e-6) for rank in ranks)
-    promised, low, high = (quantile(level, law.degrees_of_freedom) * centre for level in levels)
+    promised, low, high = (
+        np.array([_half_width(law.rows(b), float(np.clip(r, 0.0, 1 - 2e-6))) for b, r in zip(bins, rank, strict=True)])
+        for rank in ranks
+    )
     return Promises(promised, found, low, high), centre
 
 
-def draw_errors(ax: Axes, law: Law, y: Float[Array, " N"], found: Promises, centre: Float[Array, " B"]) -> None:
+def _half_width(law: PredictiveLaw, coverage: float) -> float:
+    """Of the central interval with this probability, the median over rows."""
+    return float(np.median((law.quantile((1 + coverage) / 2) - law.quantile((1 - coverage) / 2)) / 2))
+
+
+def draw_errors(ax: Axes, law: PredictiveLaw, y: Float[Array, " N"], found: Promises, centre: Float[Array, " B"]) -> None:
     """Dots of rows, medians of bins, and the line on which they should lie."""
-    std, error, dots = law.std[0], np.abs(y - law.mean[0]), sample(len(y))
+    std, error, dots = np.sqrt(law.variance()), np.abs(y - law.expectation()), sample(len(y))
     ax.plot(std[dots], error[dots], ".", color=FRAME, ms=6, alpha=0.45, mew=0, zorder=1, label="rows")
     posts(ax, centre, found.low, found.high)
     ends = np.array([0.95 * std.min(), 1.05 * std.max()])
@@ -48,14 +55,14 @@ def draw_errors(ax: Axes, law: Law, y: Float[Array, " N"], found: Promises, cent
         ax.set(ylim=(0, 1.05 * top))
 
 
-def outside_interval(law: Law, y: Float[Array, " N"]) -> Bool[NDArray[Any], " N"]:
+def outside_interval(law: PredictiveLaw, y: Float[Array, " N"]) -> Bool[NDArray[Any], " N"]:
     """Which targets lie outside of their 95 % interval."""
-    return np.abs(y - law.mean[0]) > law.std[0] * float(quantile(np.array(0.975), law.degrees_of_freedom))
+    return (y < law.quantile(0.025)) | (y > law.quantile(0.975))
 
 
-def draw_actual_vs_predicted(ax: Axes, law: Law, y: Float[Array, " N"]) -> None:
+def draw_actual_vs_predicted(ax: Axes, law: PredictiveLaw, y: Float[Array, " N"]) -> None:
     """Dots of rows, in another colour outside of their interval."""
-    mean, outside, dots = law.mean[0], outside_interval(law, y), sample(len(y))
+    mean, outside, dots = law.expectation(), outside_interval(law, y), sample(len(y))
     both = np.concatenate([mean, y])
     wider = 0.04 * np.ptp(both) or max(abs(both[0]), 1.0) / 2
     ends = (both.min() - wider, both.max() + wider)

@@ -11,15 +11,19 @@ from numpy.typing import NDArray
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import PredictiveLaw
+from gwi.core.laws.protocol import pit as places
 from gwi.plots.calibration import Promises, promises
 from gwi.plots.inputs import confidence_and_hits, law_and_targets
 from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, drawn, expected_line, new_axes, shares
 
 
-def pit(law: Law, y: Float[Array, " N"], num_bins: int = 10) -> Promises:
-    """Shares of rows in bins of the probability of a lower target under the prediction; equal shares are promised."""
-    count = np.histogram(law.cumulative(y), num_bins, (0, 1))[0]
+def pit(law: PredictiveLaw, y: Float[Array, " N"], num_bins: int = 10) -> Promises:
+    """Shares of rows in bins of the probability of a lower target under the prediction; equal shares are promised.
+
+    Where single values have a probability, a row is put somewhere inside of its jump by lot.
+    """
+    count = np.histogram(places(law, y), num_bins, (0, 1))[0]
     return promises(len(y), np.full(num_bins, 1 / num_bins), count / len(y))
 
 
@@ -57,7 +61,7 @@ def plot_pit(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 10,
     of a bin by chance.
 
     Args:
-        model: a fitted `GWIRegressor`; its own law is used, normal or Student's t.
+        model: a fitted `GWIRegressor`; its own law is used.
         X: rows that it has not seen.
         y: their targets.
         target: number of the target, when there are several.

@@ -11,16 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.checks import require_numbers
-from gwi.models.regression import RegressionModel
+from gwi.models.numbers import NumberModel
 
 # A thousand dots fill a picture; of more rows a fixed sample is drawn. What is counted is counted over all.
 MAX_DOTS = 1000
 
 
-def regression(model: Any, X: Any, target: int, function: str) -> tuple[RegressionModel, Array]:
+def regression(model: Any, X: Any, target: int, function: str) -> tuple[NumberModel, Array]:
     """What predicts, when it has such a target, and the rows as an array."""
     name = type(model).__name__
     require_numbers(model, f"{function} draws the law of a number, and {name} predicts classes: use plot_calibration.")
@@ -33,11 +33,12 @@ def regression(model: Any, X: Any, target: int, function: str) -> tuple[Regressi
     return model.model_, model._rows(X)
 
 
-def law_and_targets(model: Any, X: Any, y: Any, target: int, function: str) -> tuple[Law, Float[Array, " N"]]:
+def law_and_targets(model: Any, X: Any, y: Any, target: int, function: str) -> tuple[PredictiveLaw, Float[Array, " N"]]:
     """The predictive distributions of one target at the rows, and its values."""
     fitted, rows = regression(model, X, target, function)
-    mean, std = (values[target][None] for values in fitted.law(rows))
-    return Law(mean, std, float(fitted.degrees_of_freedom[target])), targets(fitted, y, len(rows))[target]
+    if fitted.has_bounds:
+        raise ValueError(f"{function} needs known targets; those of a censored model may be bounds. See plot_survival.")
+    return fitted.laws(rows)[target], targets(fitted, y, len(rows))[target]
 
 
 def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"], Bool[NDArray[Any], " N"]]:
@@ -53,13 +54,13 @@ def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"],
     return probabilities.max(1), classes[probabilities.argmax(1)] == labels
 
 
-def std_of_f(model: RegressionModel, rows: Array) -> Float[Array, "J N"]:
+def std_of_f(model: NumberModel, rows: Array) -> Float[Array, "J N"]:
     """The standard deviation of f in the targets' own units, tempered like that of y, so that it is a part of it."""
     _, variance, _ = model.marginals(rows)
     return np.sqrt(variance * model.tempering_factor[:, None]) * model.scales.y_scale[:, None]
 
 
-def targets(model: RegressionModel, y: Any, num_rows: int) -> Float[Array, "J N"]:
+def targets(model: NumberModel, y: Any, num_rows: int) -> Float[Array, "J N"]:
     """One row a target."""
     values = np.asarray(as_array(y), dtype=np.float64)
     if values.shape[:1] != (num_rows,) or values.size != num_rows * len(model.noises):
@@ -67,7 +68,7 @@ def targets(model: RegressionModel, y: Any, num_rows: int) -> Float[Array, "J N"
     return values.reshape(num_rows, -1).T
 
 
-def target_name(model: RegressionModel, target: int) -> str:
+def target_name(model: NumberModel, target: int) -> str:
     """For labels."""
     return "y" if len(model.noises) == 1 else f"target {target}"
 

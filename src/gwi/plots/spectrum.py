@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi.core.measures import kernel_factor
-from gwi.models.regression import RegressionModel
+from gwi.models.numbers import NumberModel
 from gwi.plots.inputs import regression, sample
 from gwi.plots.style import ALARM, DATA, legend, new_axes
 
@@ -51,7 +51,7 @@ def plot_spectrum(
 
 
 @torch.no_grad()
-def _spectrum(model: RegressionModel, x: Float[Tensor, "n D"], j: int) -> Float[Array, " n"]:
+def _spectrum(model: NumberModel, x: Float[Tensor, "n D"], j: int) -> Float[Array, " n"]:
     """Eigenvalues of C_P^½ C_Q C_P^½ for the empirical measure of the rows, in descending order."""
     r_factor = model.posterior.factor(x)
     r_factor = r_factor[j] if r_factor.ndim == 3 else r_factor

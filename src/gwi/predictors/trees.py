@@ -30,7 +30,7 @@ import numpy as np
 import sklearn
 from numpy.typing import NDArray
 from sklearn import ensemble
-from sklearn._loss.link import IdentityLink, LogitLink, MultinomialLogit
+from sklearn._loss.link import IdentityLink, LogitLink, LogLink, MultinomialLogit
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble._gradient_boosting import predict_stages
 from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
@@ -42,7 +42,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gwi.predictors.arrays import Array, Arrays, Wanted, checked, require, wrong_columns
 
-Kind = Literal["histogram-boosting", "gradient-boosting", "forest"]
+Kind = Literal["histogram-boosting", "gradient-boosting", "forest", "exponential-boosting"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _HISTOGRAM_BOOSTING = (ensemble.HistGradientBoostingRegressor, ensemble.HistGradientBoostingClassifier)
@@ -54,7 +54,8 @@ _FORESTS = (
     ensemble.RandomForestRegressor,
     ensemble.RandomForestClassifier,
 )
-# Of losses whose trees add up to the target, or to logits. Scores of the exponential loss are half logits, of Poisson's logs.
+# Of losses whose trees add up to the target, or to logits. Scores of the exponential loss are half logits; those of the losses
+# of counts and of positive numbers add up to the logarithm, and histogram boosting by them is a kind of its own.
 _LINKS = (IdentityLink, LogitLink, MultinomialLogit)
 
 # An infinite threshold is scikit-learn's way to split NaN from all else; a model file has no infinite numbers.
@@ -105,7 +106,7 @@ _TREE_NODES = _Nodes(
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """baseline + learning_rate · Σ_t tree_t(x) of boosting, or the average of the trees of a forest.
+    """baseline + learning_rate · Σ_t tree_t(x) of boosting, its exponential, or the average of the trees of a forest.
 
     Attributes:
         kind: whose trees they are; a single tree is a forest.
@@ -136,6 +137,9 @@ class Trees:
             raise wrong_columns(X, self.num_features)
         if self.kind == "histogram-boosting":
             return self._predict_histogram_boosting(np.ascontiguousarray(X, np.float64))
+        if self.kind == "exponential-boosting":
+            with np.errstate(over="ignore"):
+                return np.exp(self._predict_histogram_boosting(np.ascontiguousarray(X, np.float64)))
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(X, np.float32)
         if np.isinf(rows).any():
@@ -193,7 +197,7 @@ class Trees:
             )
         arrays = _checked_trees(arrays)
         kind, num_features = KINDS[int(arrays["kind"])], int(arrays["num_features"])
-        form = _HISTOGRAM_NODES if kind == "histogram-boosting" else _TREE_NODES
+        form = _HISTOGRAM_NODES if kind in ("histogram-boosting", "exponential-boosting") else _TREE_NODES
         trees = tuple(_native_tree(part, form, num_features) for part in _each_tree(arrays))
         return Trees(kind, num_features, arrays["baseline"].copy(), float(arrays["learning_rate"]), trees)
 
@@ -221,13 +225,15 @@ def plain_trees(estimator: Any) -> Trees | None:
         num_outputs = trees[0].value[0].size
         # x + -0.0 is x for every x; from 0.0, a single tree's leaf of -0.0 would lose its sign.
         return Trees("forest", num_features, np.full(num_outputs, 0.0 if kind in _FORESTS else -0.0), 1.0, trees)
-    if type(estimator._loss.link) not in _LINKS:
+    of_logarithms = kind in _HISTOGRAM_BOOSTING and type(estimator._loss.link) is LogLink
+    if type(estimator._loss.link) not in _LINKS and not of_logarithms:
         return None
     if kind in _HISTOGRAM_BOOSTING:
         if estimator.is_categorical_ is not None:
             return None
         trees = tuple(tree for stage in estimator._predictors for tree in stage)
-        return Trees("histogram-boosting", num_features, estimator._baseline_prediction[0], 1.0, trees)
+        name: Kind = "exponential-boosting" if of_logarithms else "histogram-boosting"
+        return Trees(name, num_features, estimator._baseline_prediction[0], 1.0, trees)
     init = estimator.init_
     from_shares = type(init) is DummyClassifier and init.strategy == "prior"
     if not (type(init) is DummyRegressor or from_shares or init == "zero"):

@@ -28,6 +28,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gwi._typing import Array
 from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.estimators.table_targets import TaskName
@@ -52,10 +53,9 @@ class Method:
 def regressors(num_rows: int, seed: int, gp_rows: int, max_time: float | None) -> dict[str, Method]:
     """By name, for so many training rows."""
 
-    def ours(X: Array, y: NDArray[Any], X_test: Array) -> Law:
+    def ours(X: Array, y: NDArray[Any], X_test: Array) -> PredictiveLaw:
         model = GWIRegressor(max_time=max_time, random_state=seed).fit(X, y)
-        mean, std = model.predict(X_test, return_std=True)
-        return Law(mean[None], std[None], float(model.model_.degrees_of_freedom[0]))
+        return model.predict_dist(X_test).laws[0]
 
     def gp(X: Array, y: NDArray[Any], X_test: Array) -> Law:
         mean, std = _fitted_gp(GaussianProcessRegressor(normalize_y=True), X, y, gp_rows, seed).predict(X_test, return_std=True)

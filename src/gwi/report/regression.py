@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gwi._typing import Array
-from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.estimators.tables import Estimator
 from gwi.evaluation.checks import Finding
 from gwi.evaluation.diagnostics import diagnose
@@ -38,11 +38,10 @@ def check(estimator: Estimator, X: Float[Array, "N D"], judged: Judged) -> Check
     return Checked(diagnosis.findings, num_checks, judged.std, np.abs(judged.y - judged.first) / judged.std)
 
 
-def law_of(found: Examined) -> Law:
+def law_of(found: Examined) -> PredictiveLaw:
     """What was predicted."""
-    assert found.judged.std is not None
-    model: Any = found.estimator.model_
-    return Law(found.judged.first[None], found.judged.std[None], float(model.degrees_of_freedom[0]))
+    assert found.judged.law is not None
+    return found.judged.law
 
 
 def verdict(finding: Finding | None, levels: Promises) -> tuple[str, str]:
@@ -70,7 +69,7 @@ def details(found: Examined) -> dict[str, Any]:
     off = next((finding for finding in found.checked.findings if finding.kind == "miscalibrated"), None)
     said, mood = verdict(off, levels)
     spread = float(y.std())
-    squared = float(np.square(y - law.mean[0]).mean())
+    squared = float(np.square(y - found.judged.first).mean())
     return {
         "said": said,
         "said_mood": mood,
@@ -110,5 +109,6 @@ def cells(found: Examined, row: int) -> list[str | Cell]:
     """Of one row, under the names of `CELLS`."""
     law, y = law_of(found), found.judged.y
     outside = bool(outside_interval(law, y)[row])
-    numbers = [shown(float(values[row])) for values in (law.mean[0], law.std[0], y)]
+    assert found.judged.std is not None
+    numbers = [shown(float(values[row])) for values in (found.judged.first, found.judged.std, y)]
     return [*numbers, Cell("outside", mood="bad") if outside else Cell("inside", mood="good")]

@@ -20,7 +20,8 @@ from gwi.tables.encoder import Encoder
 _LABELS = ("int", "float", "bool", "str")
 _DTYPES = re.compile(r"u?int(?:8|16|32|64)|float(?:16|32|64)|bool|object|[<>=|]U(\d{1,7})")
 # Of a summary: counts, texts, numbers, lists that become tuples, and those that may hold infinity, which JSON has not.
-_COUNTS, _TEXTS, _NUMBERS = ("num_rows", "num_inducing", "num_classes"), ("score_name", "covariance", "note"), ("logit_scale",)
+_COUNTS, _NUMBERS = ("num_rows", "num_inducing", "num_classes"), ("logit_scale",)
+_TEXTS = ("score_name", "covariance", "note", "likelihood")
 _LISTS = ("divergence_weight", "tempering", "disagreement_weight", "held_out_nll", "noise", "degrees_of_freedom", "target_std")
 _INFINITE = ("noise", "degrees_of_freedom")
 
@@ -55,7 +56,8 @@ class Description:
         encoder, scores = table_part(document, name)
         model = document["model"]
         labels = decode_labels(model["classes"]).tolist() if "classes" in model else []
-        return Description(printable(model["task"], 40), encoder, scores, decode_summary(document["summary"]), labels)
+        task = "classification" if "classes" in model else "regression"
+        return Description(task, encoder, scores, decode_summary(document["summary"]), labels)
 
 
 def table_part(document: Mapping[str, Any], name: str) -> tuple[Encoder, dict[str, float]]:
@@ -87,8 +89,8 @@ def encode_labels(classes: NDArray[Any]) -> dict[str, Any]:
     raise UnsavableError(f"Labels of type {kinds} cannot be stored; whole numbers, numbers, text and booleans can, of one kind.")
 
 
-def decode_labels(node: Any) -> NDArray[Any]:
-    """The labels that were encoded; ValueError when they are none."""
+def decode_labels(node: Any, *, in_order: bool = True) -> NDArray[Any]:
+    """The labels that were encoded; ValueError when they are none, or not in ascending order where they must be."""
     kind, values, dtype = node["kind"], node["values"], _DTYPES.fullmatch(str(node["dtype"]))
     alike = isinstance(values, list) and len(values) > 1 and all(type(value).__name__ == kind for value in values)
     refuse_if(not alike, "labels are not of one kind")
@@ -98,7 +100,8 @@ def decode_labels(node: Any) -> NDArray[Any]:
     longest = max(len(str(value)) for value in values)
     refuse_if(int(dtype[1] or 0) > 100 + 10 * longest, "labels have room for far longer ones")
     classes = np.array(values, dtype=dtype[0])
-    fits = classes.tolist() == values and np.array_equal(np.unique(classes), classes)
+    known = np.unique(classes)
+    fits = classes.tolist() == values and (np.array_equal(known, classes) if in_order else len(known) == len(classes))
     refuse_if(not fits, "labels repeat, are not in order, or do not fit their kind")
     return classes
 
@@ -106,6 +109,8 @@ def decode_labels(node: Any) -> NDArray[Any]:
 def encode_summary(summary: Summary) -> dict[str, Any]:
     """A summary for JSON, which has no infinity."""
     node = asdict(summary)
+    if math.isnan(summary.dispersion):
+        del node["dispersion"]
     return node | {key: [None if value == math.inf else value for value in node[key]] for key in _INFINITE}
 
 
@@ -120,6 +125,8 @@ def decode_summary(node: Any) -> Summary:
         read |= {key: _text(node[key], key) for key in _TEXTS if key in node}
         read |= {key: number(node[key], key) for key in ("seconds", *_NUMBERS) if key in node}
         read |= {key: _numbers(node[key], key) for key in _LISTS if key in node}
+        if "dispersion" in node:
+            read["dispersion"] = number(node["dispersion"], "dispersion")
         accuracy = node.get("held_out_accuracy")
         read["held_out_accuracy"] = None if accuracy is None else number(accuracy, "held_out_accuracy")
         refuse_if(type(node["stores_all_rows"]) is not bool, "stores_all_rows is neither true nor false")

@@ -31,6 +31,8 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
     "identity": nn.Identity,
 }
+# Numbers of a link; an infinite bound is left out.
+_LINK = ("low", "high", "margin", "shift", "factor")
 # Of what is handed over, with their numbers of axes.
 _HANDOVER = {"gives": (1, torch.bool), "shares": (2, torch.float64), "known": (1, torch.float64), "error": (1, torch.float64)}
 
@@ -58,6 +60,9 @@ def encode_mean(mean: Any, w: Writer, name: str) -> Node:
     if isinstance(mean, means.AffineMean):
         numbers = {key: w.put(f"{name}.{key}", getattr(mean, key)) for key in ("shift", "factor")}
         return {"type": "affine", "mean": encode_mean(mean.mean, w, name)} | numbers
+    if isinstance(mean, means.LinkMean):
+        numbers = {key: getattr(mean, key) for key in _LINK if math.isfinite(getattr(mean, key))}
+        return {"type": "link", "link": mean.link, "mean": encode_mean(mean.mean, w, name)} | numbers
     if isinstance(mean, means.FirstColumns):
         return {"type": "first-columns"}
     if isinstance(mean, means.SomeColumns):
@@ -109,6 +114,11 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
         shift, factor = (r.get(node[key], 1) for key in ("shift", "factor"))
         refuse_if(len(shift) != num_outputs or len(factor) != num_outputs, "an affine mean has other targets")
         return means.AffineMean(decode_mean(node["mean"], r, depth + 1), shift, factor)
+    if kind == "link":
+        refuse_if(node["link"] not in ("log", "logit"), "a link is of an unknown kind")
+        numbers = {key: number(node[key], "a number of a link") for key in _LINK if key in node}
+        refuse_if(not numbers["margin"] > 0 or (node["link"] == "logit" and "high" not in numbers), "a link has no margin")
+        return means.LinkMean(decode_mean(node["mean"], r, depth + 1), node["link"], **numbers)
     if kind == "columns":
         return means.SomeColumns(
             whole(node["first"], "the first column of a mean", len(r.scales.x_scale) - num_outputs), num_outputs

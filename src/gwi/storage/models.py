@@ -18,30 +18,35 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi.core.conditioning import ConditionedKernel, ConditionedMean, Observations
-from gwi.core.features import NetworkFeatures
 from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
-from gwi.core.module_calls import LaidOut
 from gwi.core.networks import EnsembleMLP
 from gwi.core.noise import LogLinearNoise
-from gwi.core.scaling import Embedding, OutputsAndFeatures, Scales, StandardisedRows
-from gwi.exceptions import ModelFileError, UnsavableError
+from gwi.core.outcomes import Outcome
+from gwi.exceptions import ModelFileError
 from gwi.models.classification import ClassificationModel, UsualScores
+from gwi.models.linked import LinkedModel
+from gwi.models.numbers import NumberModel
 from gwi.models.regression import RegressionModel
 from gwi.models.seen import MOST_HASHES, SeenRows
 from gwi.parts import encode_parameter
 from gwi.storage.description import decode_labels, encode_labels, encode_summary
-from gwi.storage.header import number, printable, refuse_if, whole
+from gwi.storage.embeddings import decode_embedding, encode_embedding, one_row
+from gwi.storage.families import decode_family, decode_outcome, encode_family, encode_outcome
+from gwi.storage.header import number, printable, refuse_if
 from gwi.storage.kernels import FREE_ENTRIES, FREE_POINTS, Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
-from gwi.storage.means import decode_mean, decode_module, decode_shape, encode_mean, encode_module
+from gwi.storage.means import decode_mean, decode_module, encode_mean, encode_module
 from gwi.storage.predictors import encode_frame_predictor
 
-Model = RegressionModel | ClassificationModel
-# Tags in a file, never names of classes.
-_MODELS: dict[str, type[Model]] = {"regression": RegressionModel, "classification": ClassificationModel}
-_SCALES = ("x_centre", "x_scale", "y_centre", "y_scale")
-# Of the range of columns.
-_SPAN = ("lowest", "highest")
+Model = NumberModel | ClassificationModel
+# Tags in a file, never names of classes. A regression whose laws are not those of its noise has a tag of its own, so that a
+# reader that does not know them does not take the one for the other.
+_MODELS: dict[str, type[Model]] = {
+    "regression": RegressionModel,
+    "linked": LinkedModel,
+    "classification": ClassificationModel,
+}
+_WITH_OUTCOME, _NUMBERS = "regression-of-outcome", Outcome()
 # Of a noise model, with their numbers of axes.
 _NOISE = {"log_level": 0, "slopes": 1, "centre": 1, "scale": 1}
 # Of rows that came by updates, with their numbers of axes.
@@ -56,8 +61,8 @@ def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
     """
     w, mean, kernel = Writer(), model.posterior.mean, model.posterior.kernel
     document: Node = {
-        "task": tag_of(model, _MODELS),
-        "embedding": _encode_embedding(model.embedding, w),
+        "task": _task_of(model),
+        "embedding": encode_embedding(model.embedding, w),
         "mean": encode_mean(mean.mean if isinstance(mean, ConditionedMean) else mean, w, "mean"),
         "kernel": _encode_posterior_kernel(kernel, w),
         "tempering_factor": w.put("tempering_factor", model.tempering_factor),
@@ -65,6 +70,25 @@ def encode_model(model: Model) -> tuple[Node, dict[str, Tensor]]:
     document |= _CODECS[document["task"]][0](model, w)
     document["kernels"] = [encode_kernel(kernel, w, f"kernel.{i}") for i, kernel in enumerate(w.kernels)]
     return document, w.tensors
+
+
+def _task_of(model: Model) -> str:
+    plain = isinstance(model, LinkedModel) or getattr(model, "outcome", _NUMBERS).is_plain
+    return str(tag_of(model, _MODELS)) if plain else _WITH_OUTCOME
+
+
+def _encode_outcome(model: RegressionModel, w: Writer) -> Node:
+    return _encode_numbers(model, w) | {"outcome": encode_outcome(model.outcome)}
+
+
+def _encode_linked(model: LinkedModel, w: Writer) -> Node:
+    return {
+        "noises": [_encode_noise(noise, w, f"noise.{i}") for i, noise in enumerate(model.noises)],
+        "disagreement_weight": w.put("disagreement_weight", model.disagreement_weight),
+        "scores": w.put("scores", model.scores),
+        "outcome": encode_outcome(model.outcome),
+        "family": encode_family(model.family),
+    }
 
 
 def _encode_numbers(model: RegressionModel, w: Writer) -> Node:
@@ -109,7 +133,7 @@ def decode_model(
     r = Reader(tensors, list(modules), device)
     try:
         decode = _CODECS[document["task"]][1]
-        embedding = _decode_embedding(document["embedding"], r)
+        embedding = decode_embedding(document["embedding"], r)
         kernel = r.posterior_kernel = _decode_posterior_kernel(document, r)
         posterior = GaussianMeasure(decode_mean(document["mean"], r), kernel).requires_grad_(False).eval()
         tempering_factor = r.get(document["tempering_factor"], 1).cpu().numpy()
@@ -119,7 +143,7 @@ def decode_model(
         if r.modules:
             raise ModelFileError(f"{len(r.modules)} more module(s) were passed than the model holds; pass as many as it has.")
         # One prediction, so that parts that do not fit together show now and not later.
-        finite = all(np.isfinite(part).all() for part in model.check(_one_row(embedding)))
+        finite = all(np.isfinite(part).all() for part in model.check(one_row(embedding)))
         refuse_if(not finite, "predictions are not finite")
     except ModelFileError:
         raise
@@ -141,37 +165,41 @@ def _with_observations(model: Model, node: Node, r: Reader) -> Model:
     return replace(model, posterior=given.requires_grad_(False).eval())
 
 
-def _one_row(embedding: Embedding) -> NDArray[Any]:
-    if isinstance(embedding, StandardisedRows):
-        return embedding.scales.x_centre.reshape(1, *embedding.shape)
-    if isinstance(embedding.features.network, LaidOut):
-        return embedding.features.network.layout.example()
-    return np.zeros((1, *embedding.shape), dtype=np.float32)
-
-
 def _decode_numbers(document: Node, r: Reader, **common: Any) -> RegressionModel:
-    noises = [{name: r.get(node[name], num_axes) for name, num_axes in _NOISE.items()} for node in document["noises"]]
     degrees = [math.inf if d is None else number(d, "degrees of freedom", 2.0) for d in document["degrees_of_freedom"]]
+    parts = _common_parts(document, r, common["tempering_factor"])
+    refuse_if(len(degrees) != len(r.scales.y_scale), "the parts have different numbers of targets")
+    refuse_if(min(degrees) <= 2, "degrees of freedom are too small")
+    outcome = decode_outcome(document["outcome"]) if document["task"] == _WITH_OUTCOME else Outcome()
+    return RegressionModel(**common, **parts, degrees_of_freedom=np.array(degrees), outcome=outcome)
+
+
+def _decode_linked(document: Node, r: Reader, **common: Any) -> LinkedModel:
+    parts = _common_parts(document, r, common["tempering_factor"])
+    refuse_if(len(r.scales.y_scale) != 1, "a likelihood of one number has several targets")
+    refuse_if((parts["scores"] > 1).any(), "held-out scores are larger than one")
+    family, outcome = decode_family(document["family"]), decode_outcome(document["outcome"])
+    return LinkedModel(**common, **parts, family=family, outcome=outcome)
+
+
+def _common_parts(document: Node, r: Reader, tempering_factor: NDArray[Any]) -> dict[str, Any]:
+    """Noise, weight of disagreement and held-out scores of each target; ValueError when they do not fit together."""
+    noises = [{name: r.get(node[name], num_axes) for name, num_axes in _NOISE.items()} for node in document["noises"]]
     scores = r.get(document["scores"], 2)
     weight = r.get(document["disagreement_weight"], 1).cpu().numpy()
     num_outputs = len(r.scales.y_scale)
-    per_target = (noises, common["tempering_factor"], degrees, weight, scores)
+    per_target = (noises, tempering_factor, weight, scores)
     refuse_if(
         num_outputs == 0 or {len(part) for part in per_target} != {num_outputs}, "the parts have different numbers of targets"
     )
-    refuse_if((weight < 0).any() or min(degrees) <= 2, "a weight or degrees of freedom are too small")
-    refuse_if((common["tempering_factor"] <= 0).any(), "a tempering factor is not positive")
+    refuse_if((weight < 0).any(), "a weight of disagreement is negative")
+    refuse_if((tempering_factor <= 0).any(), "a tempering factor is not positive")
     refuse_if((scores < 0).any() or (scores.diff(dim=1) < 0).any(), "held-out scores are not in ascending order from zero")
     corrections = [_decode_correction(node, len(noises[0]["slopes"]), r) for node in document["noises"]]
     for noise in noises:
         _check_noise(noise, len(noises[0]["slopes"]), r)
-    return RegressionModel(
-        **common,
-        noises=tuple(LogLinearNoise(**parts, correction=network) for parts, network in zip(noises, corrections, strict=True)),
-        degrees_of_freedom=np.array(degrees),
-        disagreement_weight=weight,
-        scores=scores,
-    )
+    found = tuple(LogLinearNoise(**parts, correction=network) for parts, network in zip(noises, corrections, strict=True))
+    return {"noises": found, "disagreement_weight": weight, "scores": scores}
 
 
 def _decode_correction(node: Node, num_slopes: int, r: Reader) -> EnsembleMLP | None:
@@ -214,69 +242,10 @@ def _decode_classes(document: Node, r: Reader, **common: Any) -> ClassificationM
 
 _CODECS: dict[str, tuple[Callable[..., Node], Callable[..., Model]]] = {
     "regression": (_encode_numbers, _decode_numbers),
+    _WITH_OUTCOME: (_encode_outcome, _decode_numbers),
+    "linked": (_encode_linked, _decode_linked),
     "classification": (_encode_classes, _decode_classes),
 }
-
-
-def _encode_embedding(embedding: Embedding, w: Writer) -> Node:
-    scales = {name: w.put(name, getattr(embedding.scales, name)) for name in _SCALES}
-    common: Node = {"shape": list(embedding.shape), "scales": scales}
-    if isinstance(embedding, StandardisedRows):
-        ends = zip(_SPAN, embedding.span or (), strict=embedding.span is not None)
-        span = [w.put(f"x_{end}", value) for end, value in ends] or None
-        return {"type": "rows", "span": span} | common
-    if not isinstance(embedding, OutputsAndFeatures):
-        raise UnsavableError(f"Rows of type {type(embedding).__name__} cannot be stored; those of the estimators can.")
-    features = embedding.features
-    directions = None if features.directions is None else w.put("features.directions", features.directions)
-    return common | {
-        "type": "network-features",
-        "network": encode_module(features.network, w, "features.network"),
-        "watched": list(features.layers),
-        **{name: getattr(features, name) for name in ("automatic", "centre", "sphere", "projection")},
-        "offset": w.put("features.offset", features.offset),
-        "directions": directions,
-    }
-
-
-def _decode_embedding(node: Node, r: Reader) -> Embedding:
-    scales = Scales(*(r.get(node["scales"][name], 1).cpu().numpy() for name in _SCALES))
-    sizes_fit = (len(scales.x_centre), len(scales.y_centre)) == (len(scales.x_scale), len(scales.y_scale))
-    refuse_if(not sizes_fit, "centres and scales have different sizes")
-    positive = all(((scale >= 1e-165) & (scale <= 1e150)).all() for scale in (scales.x_scale, scales.y_scale))
-    refuse_if(not positive, "a scale is not positive")
-    r.scales = scales
-    if node["type"] == "rows":
-        span = None
-        if node["span"] is not None:
-            low, high = (r.get(name, 1).cpu().numpy() for name in node["span"])
-            fits = 0 < len(low) == len(high) <= len(scales.x_scale)
-            refuse_if(not fits, "the range of the columns is that of other columns")
-            span = low, high
-        return StandardisedRows(scales, decode_shape(node["shape"], scales), span)
-    refuse_if(node["type"] != "network-features", "rows are of an unknown type")
-    shape, watched, projection = decode_shape(node["shape"]), node["watched"], node["projection"]
-    named = isinstance(watched, list) and all(isinstance(name, str) for name in watched)
-    refuse_if(not named, "the layers of the features have no names")
-    network = decode_module(node["network"], r)
-    sizes = [part.size for part in network.layout.parts] if isinstance(network, LaidOut) else [math.prod(shape)]
-    refuse_if(math.prod(shape) != sum(sizes), "the parts of a row have other sizes than it")
-    features = NetworkFeatures(
-        network,
-        watched,
-        centre=bool(node["centre"]),
-        sphere=bool(node["sphere"]),
-        projection=None if projection is None else whole(projection, "the projection", len(scales.x_scale)),
-    ).to(r.device)
-    features.automatic = bool(node["automatic"])
-    features.offset = r.get(node["offset"], 1)
-    features.directions = None if node["directions"] is None else r.get(node["directions"], 2)
-    embedding = OutputsAndFeatures(features, scales, shape)
-    with torch.no_grad():
-        outputs, values = features.evaluate(torch.from_numpy(_one_row(embedding)).to(r.device))
-    fits = outputs.shape == (1, len(scales.y_scale)) and outputs.shape[1] + values.shape[1] == len(scales.x_scale)
-    refuse_if(not fits, "the network has other outputs or features than the model")
-    return embedding
 
 
 def _encode_posterior_kernel(kernel: Kernel, w: Writer) -> Node:
@@ -337,6 +306,7 @@ def encode_estimator(estimator: Any, hashes: bool = True) -> tuple[Node, dict[st
         "estimator": estimator._tag,
         "feature_names": None if names is None else list(names),
         "one_target": getattr(estimator._targets, "one", True),
+        **({} if getattr(estimator._targets, "levels", None) is None else {"levels": encode_labels(estimator._targets.levels)}),
         "parameters": {key: value for key, value in parameters.items() if value is not NotImplemented},
         "summary": encode_summary(estimator.summary_),
         "model": model,

@@ -1,4 +1,4 @@
-"""Normal and Student's t laws, and their mixtures in equal parts."""
+"""Normal and Student's t laws, and their mixtures."""
 
 from __future__ import annotations
 
@@ -20,17 +20,24 @@ NUM_HALVINGS = 40
 
 @dataclass(frozen=True)
 class Law:
-    """What is predicted at each of N rows: K normal or Student's t laws, mixed in equal parts.
+    """What is predicted at each of N rows: K normal or Student's t laws, mixed.
 
     Attributes:
         mean: of each component at each row.
         std: their standard deviations.
         degrees_of_freedom: of Student's t; infinity is the normal law.
+        weights: of the components, which add up to one; equal ones when None.
     """
 
     mean: Float[Array, "K N"]
     std: Float[Array, "K N"]
     degrees_of_freedom: float = math.inf
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def shares(self) -> Float[Array, " K"]:
+        """The weights as numbers."""
+        return np.full(len(self.mean), 1 / len(self.mean)) if self.weights is None else np.array(self.weights)
 
     @property
     def num_rows(self) -> int:
@@ -53,27 +60,27 @@ class Law:
 
     def expectation(self) -> Float[Array, " N"]:
         """The mean of the mixture."""
-        return self.mean.mean(0)
+        return self.shares @ self.mean
 
     def variance(self) -> Float[Array, " N"]:
         """The components' mean variance, and the variance of their means."""
-        return np.square(self.std).mean(0) + self.mean.var(0)
+        return self.shares @ (np.square(self.std) + np.square(self.mean - self.expectation()))
 
     def log_density(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
         """log p(y) at each row."""
         parts = log_density((y - self.mean) / self.std, self.degrees_of_freedom) - np.log(self.std)
-        return logsumexp(parts, axis=0) - math.log(len(parts))
+        return parts[0] if len(parts) == 1 else logsumexp(parts, axis=0, b=self.shares[:, None])
 
     def cumulative(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
         """P(Y ≤ y) at each row: uniform over rows where the law is right."""
-        return cumulative((y - self.mean) / self.std, self.degrees_of_freedom).mean(0)
+        return self.shares @ cumulative((y - self.mean) / self.std, self.degrees_of_freedom)
 
     def survival(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
         """P(Y > y) at each row, with all its digits where it is small."""
-        return cumulative((self.mean - y) / self.std, self.degrees_of_freedom).mean(0)
+        return self.shares @ cumulative((self.mean - y) / self.std, self.degrees_of_freedom)
 
-    def quantile(self, level: float) -> Float[Array, " N"]:
-        """The value at each row with this probability below it."""
+    def quantile(self, level: float | Float[Array, " N"]) -> Float[Array, " N"]:
+        """The value at each row with this probability below it, of one level or one a row."""
         each = self.mean + self.std * quantile(np.array(level), self.degrees_of_freedom)
         low, high = each.min(0), each.max(0)
         for _ in range(NUM_HALVINGS if len(each) > 1 else 0):
@@ -85,9 +92,10 @@ class Law:
     def crps(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
         """E|Y − y| − ½ E|Y − Y'| at each row, the continuous ranked probability score, in closed form."""
         if math.isinf(self.degrees_of_freedom):
-            score = _absolute_moment(self.mean - y, self.std).mean(0)
-            for mean, std in zip(self.mean, self.std, strict=True):
-                score -= _absolute_moment(self.mean - mean, np.hypot(self.std, std)).mean(0) / (2 * len(self.mean))
+            shares = self.shares
+            score = shares @ _absolute_moment(self.mean - y, self.std)
+            for share, mean, std in zip(shares, self.mean, self.std, strict=True):
+                score -= share / 2 * (shares @ _absolute_moment(self.mean - mean, np.hypot(self.std, std)))
             return score
         if len(self.mean) > 1:
             raise ValueError("The CRPS of a mixture is known for normal laws only; got Student's t with several components.")
@@ -104,7 +112,7 @@ class Law:
         if len(self.mean) == 1:
             mean, std = self.mean[0], self.std[0]
         else:
-            component = rng.integers(len(self.mean), size=levels.shape), np.arange(self.num_rows)
+            component = rng.choice(len(self.mean), size=levels.shape, p=self.shares), np.arange(self.num_rows)
             mean, std = self.mean[component], self.std[component]
         return mean + std * quantile(levels, self.degrees_of_freedom)
 

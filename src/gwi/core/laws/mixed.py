@@ -60,7 +60,7 @@ class MixedLaw:
 
     def expectation(self) -> Float[Array, " N"]:
         """E E[Y | f]."""
-        return self.unit * self._over_f(lambda f, phi, rows: self.family.mean(f, phi), 1.0)
+        return self.unit * self._over_f(lambda f, phi, rows: self.family.mean(f, phi), self._smooth)
 
     def variance(self) -> Float[Array, " N"]:
         """Var E[Y | f] + E Var[Y | f]."""
@@ -69,11 +69,11 @@ class MixedLaw:
         def parts(f: Tensor, phi: Tensor, rows: Tensor) -> Tensor:
             return (self.family.mean(f, phi) - mean[rows]).square() + self.family.variance(f, phi)
 
-        return self.unit**2 * self._over_f(parts, 1.0)
+        return self.unit**2 * self._over_f(parts, self._smooth)
 
     def parts(self) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Var E[Y | f], which more data would lower, and E Var[Y | f], which they would not."""
-        noise = self.unit**2 * self._over_f(lambda f, phi, rows: self.family.variance(f, phi), 1.0)
+        noise = self.unit**2 * self._over_f(lambda f, phi, rows: self.family.variance(f, phi), self._smooth)
         return np.maximum(self.variance() - noise, 0.0), noise
 
     def log_density(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
@@ -135,6 +135,11 @@ class MixedLaw:
         """f, then y given f."""
         f = self.centre + np.sqrt(self.spread) * rng.standard_normal((size, self.num_rows))
         return self.unit * self.family.draw(f, np.broadcast_to(self.dispersion, f.shape), rng)
+
+    @property
+    def _smooth(self) -> Any:
+        """The distance in f over which E[Y | f] changes: one of a link, the noise's of thresholds."""
+        return self.family.width(0.0, torch.from_numpy(self.dispersion)) if hasattr(self.family, "thresholds") else 1.0
 
     @property
     def _columns(self) -> tuple[Array, Array, Array]:

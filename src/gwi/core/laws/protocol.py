@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import NDArray
 
 from gwi._typing import Array
 
@@ -17,6 +18,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 NUM_HALVINGS = 60
 
 
+@runtime_checkable
 class PredictiveLaw(Protocol):
     """One law of y for each of N rows."""
 
@@ -88,3 +90,33 @@ def bisected(law: Any, level: float, low: Float[Array, " N"], high: Float[Array,
         below = law.cumulative(middle) < level
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return (low + high) / 2
+
+
+def pit(law: Any, y: Float[Array, " N"], seed: int = 0) -> Float[Array, " N"]:
+    """Where y lies in its law, uniform where that is right; where F jumps at y a place drawn by lot inside of the jump."""
+    found = law.cumulative(y)
+    if not law.is_discrete:
+        return found
+    jump = np.exp(law.log_density(y))
+    return np.clip(found - jump * np.random.default_rng(seed).uniform(size=len(y)), 0.0, 1.0)
+
+
+def most_probable(law: Any) -> NDArray[np.int64]:
+    """The place of the most probable of few values."""
+    return law.probabilities.argmax(0)
+
+
+def log_likelihood_of_bounds(law: Any, y: Float[Array, "N 2"]) -> Float[Array, " N"]:
+    """log p(y) where both bounds are one, else the log probability between them; absurdly far ones are none."""
+    low, high = y.T
+    exact = low == high
+    found = np.empty(len(y))
+    if exact.any():
+        found[exact] = law.rows(exact).log_density(low[exact])
+    if not exact.all():
+        some, a, b = law.rows(~exact), low[~exact], high[~exact]
+        above, below = some.survival(a), some.cumulative(a)
+        # From the tail in which the difference keeps its digits.
+        mass = np.where(below < 0.5, some.cumulative(b) - below, above - some.survival(b))
+        found[~exact] = np.log(np.maximum(mass, np.finfo(np.float64).tiny))
+    return found

@@ -165,6 +165,35 @@ def _many_nodes(family: Family, some: tuple[Tensor, ...], mode: Tensor) -> tuple
     return nodes, ((below + above) / (MODE_NODES - 1)).log()[:, None].expand_as(nodes)
 
 
+class NodesAtModes:
+    """A few nodes at the mode of each row's p(y | f) N(f), for searches that change m, v and φ a little.
+
+    In standard deviations of f they stay where they are, so that they move along with m and v.
+
+    Args:
+        family: of y.
+        y: targets.
+        mean: of f.
+        variance: of f.
+        phi: dispersion.
+        count: nodes a row.
+    """
+
+    @torch.no_grad()
+    def __init__(self, family: Family, y: Tensor, mean: Tensor, variance: Tensor, phi: Tensor, count: int = 12):
+        self.family, self.y = family, y
+        v = variance.clamp_min(torch.finfo(variance.dtype).tiny)
+        nodes, log_weights = _few_nodes(*_mode(family, y, mean, v, phi), count)
+        self.z = (nodes - mean[:, None]) / v.sqrt()[:, None]
+        self.log_weights = log_weights - (self.z.square() + LOG_TWO_PI + v.log()[:, None]) / 2
+
+    def log_marginal(self, mean: Tensor, variance: Tensor, phi: Tensor) -> Float[Tensor, " N"]:
+        """log ∫ p(y | f, φ) N(f; m, v) df of each row, differentiable."""
+        std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+        log_p = self.family.log_prob(self.y[..., None], mean[:, None] + std[:, None] * self.z, phi[:, None])
+        return (log_p + self.log_weights).logsumexp(-1)
+
+
 class LinkedLikelihood(nn.Module):
     """A likelihood of one number as the generalized loss takes it, with its dispersion as a parameter.
 

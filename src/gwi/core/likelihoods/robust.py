@@ -31,6 +31,11 @@ class RobustFamily(CensoredFamily):
     name: ClassVar[str] = "robust"
     num_columns: ClassVar[int] = 1
 
+    @property
+    def label(self) -> str:
+        """For the user."""
+        return f"{self.name}, {self.divergence}-divergence"
+
     def _log_density(self, y: Tensor, f: Tensor, phi: Tensor) -> Tensor:
         return -((y - f).square() / phi + LOG_TWO_PI + phi.log()) / 2
 

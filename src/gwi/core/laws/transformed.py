@@ -1,0 +1,229 @@
+"""Laws of numbers with bounds, made of laws of numbers without: the exponential of one, or one cut at bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtr
+from scipy.stats import chi2, norm, t
+
+from gwi._typing import Array
+from gwi.core.laws.gaussian import Law
+from gwi.core.laws.protocol import integrated_crps
+
+# Normal laws in the place of a t law, whose exponential has no mean.
+NUM_NORMALS = 20
+# Moments of the exponential beyond the exponential of this are no numbers.
+MOST_LOG = 600.0
+# Probability that may be cut without a word; and the least that is divided by.
+NOTHING, TINY = 1e-12, float(np.finfo(np.float64).tiny)
+
+
+def factors_of_normals(degrees_of_freedom: float) -> Float[Array, " K"]:
+    """Variances of normal laws, mixed in equal parts, in the place of Student's t with variance one.
+
+    t is normal with the variance (ν − 2)/χ²_ν. χ² is cut into parts of equal probability, and each part has the mean of its
+    variances; E[(ν − 2)/χ²_ν; χ²_ν ∈ A] = P(χ²_{ν − 2} ∈ A).
+    """
+    ends = chi2.ppf(np.arange(NUM_NORMALS + 1) / NUM_NORMALS, degrees_of_freedom)
+    return NUM_NORMALS * np.diff(chi2.cdf(ends, degrees_of_freedom - 2))
+
+
+def as_normals(law: Law) -> Law:
+    """Student's t laws as mixtures of normal ones with the same mean and variance."""
+    if math.isinf(law.degrees_of_freedom):
+        return law
+    factors = factors_of_normals(law.degrees_of_freedom)
+    mean, std = (np.repeat(part, NUM_NORMALS, axis=0) for part in (law.mean, law.std))
+    std = std * np.sqrt(np.tile(factors, len(law.mean)))[:, None]
+    weights = None if law.weights is None else tuple(np.repeat(law.shares / NUM_NORMALS, NUM_NORMALS).tolist())
+    return Law(mean, std, weights=weights)
+
+
+@dataclass(frozen=True)
+class LogLaw:
+    """The law of e^Z.
+
+    Attributes:
+        inner: of Z, a mixture of normal laws.
+    """
+
+    inner: Law
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.inner.num_rows
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Positive numbers."""
+        return 0.0, math.inf
+
+    @property
+    def is_discrete(self) -> bool:
+        """No."""
+        return False
+
+    def rows(self, chosen: Any) -> LogLaw:
+        """The laws of some rows."""
+        return replace(self, inner=self.inner.rows(chosen))
+
+    def _moments(self, power: int) -> Float[Array, "K N"]:
+        exponent = power * self.inner.mean + power**2 * np.square(self.inner.std) / 2
+        return np.exp(np.minimum(exponent, MOST_LOG))
+
+    def expectation(self) -> Float[Array, " N"]:
+        """Σ π_k exp(m_k + s_k²/2)."""
+        return self.inner.shares @ self._moments(1)
+
+    def variance(self) -> Float[Array, " N"]:
+        """E Y² − (E Y)², each component's in the form that keeps its digits."""
+        first = self._moments(1)
+        own = np.square(first) * np.expm1(np.minimum(np.square(self.inner.std), MOST_LOG))
+        return self.inner.shares @ (own + np.square(first - self.expectation()))
+
+    def log_density(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """log p_Z(log y) − log y."""
+        log_y = _log(y)
+        found = self.inner.log_density(np.where(np.isfinite(log_y), log_y, 0.0)) - np.where(np.isfinite(log_y), log_y, 0.0)
+        return np.where(np.isfinite(log_y), found, -np.inf)
+
+    def cumulative(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """P(Z ≤ log y)."""
+        return self.inner.cumulative(_log(y))
+
+    def survival(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """P(Z > log y)."""
+        return self.inner.survival(_log(y))
+
+    def quantile(self, level: float) -> Float[Array, " N"]:
+        """The exponential of Z's."""
+        return np.exp(self.inner.quantile(level))
+
+    def crps(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """E|Y − y| − ½ E|Y − Y'| in closed form."""
+        shares, mean, std, first = self.inner.shares, self.inner.mean, self.inner.std, self._moments(1)
+        log_y = _log(y)
+        score = shares @ (y * (2 * ndtr((log_y - mean) / std) - 1) + first * (2 * ndtr((mean + std**2 - log_y) / std) - 1))
+        for share, m, s, e in zip(shares, mean, std, first, strict=True):
+            both = np.hypot(std, s)
+            larger = first * (2 * ndtr((mean - m + std**2) / both) - 1) + e * (2 * ndtr((m - mean + s**2) / both) - 1)
+            score -= share / 2 * (shares @ larger)
+        return score
+
+    def sample(self, size: int, rng: np.random.Generator) -> Float[Array, "S N"]:
+        """Exponentials of draws."""
+        return np.exp(self.inner.sample(size, rng))
+
+
+def _log(y: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(y > 0, np.log(y), -np.inf)
+
+
+@dataclass(frozen=True)
+class TruncatedLaw:
+    """The law of Z given that it lies above a bound.
+
+    Attributes:
+        inner: of Z, one normal or Student's t law a row.
+        low: the bound.
+    """
+
+    inner: Law
+    low: float
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.inner.num_rows
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """From the bound on."""
+        return self.low, math.inf
+
+    @property
+    def is_discrete(self) -> bool:
+        """No."""
+        return False
+
+    def rows(self, chosen: Any) -> TruncatedLaw:
+        """The laws of some rows."""
+        return replace(self, inner=self.inner.rows(chosen))
+
+    def _bounds(self) -> Float[Array, " N"]:
+        return np.full(self.num_rows, self.low)
+
+    def _kept(self) -> Float[Array, " N"]:
+        """P(Z > low); of a mean absurdly far below not quite zero."""
+        return np.maximum(self.inner.survival(self._bounds()), TINY)
+
+    def expectation(self) -> Float[Array, " N"]:
+        """E[Z | Z > low]."""
+        return self._moments()[0]
+
+    def variance(self) -> Float[Array, " N"]:
+        """Var[Z | Z > low]."""
+        return self._moments()[1]
+
+    def _moments(self) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        mean, std, d = self.inner.mean[0].copy(), self.inner.std[0], self.inner.degrees_of_freedom
+        variance = np.square(std)
+        # Where next to nothing is cut, nothing changes.
+        cut = np.flatnonzero(self.inner.cumulative(self._bounds()) > NOTHING)
+        if not len(cut):
+            return mean, variance
+        unit = 1.0 if math.isinf(d) else math.sqrt((d - 2) / d)
+        a = (self.low - mean[cut]) / (unit * std[cut])
+        if math.isinf(d):
+            first = np.exp(norm.logpdf(a) - norm.logsf(a))
+            second = 1 + a * first
+        else:
+            above = np.maximum(t.sf(a, d), TINY)
+            first = (d + a**2) / (d - 1) * t.pdf(a, d) / above
+            # (1 + t²/ν) times the density of t_ν is that of a scaled t_{ν − 2}.
+            second = d * ((d - 1) / (d - 2) * t.sf(a * math.sqrt((d - 2) / d), d - 2) / above - 1)
+        # Far out what is kept lies within a hair of the bound, where differences lose their digits.
+        first = np.maximum(first, a)
+        mean[cut] += unit * std[cut] * first
+        variance[cut] = np.maximum(variance[cut] * unit**2 * (second - np.square(first)), 0.0)
+        return mean, variance
+
+    def log_density(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """log p_Z(y) − log P(Z > low)."""
+        return np.where(y >= self.low, self.inner.log_density(y) - np.log(self._kept()), -np.inf)
+
+    def cumulative(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """1 − P(Z > y)/P(Z > low)."""
+        return 1 - self.survival(y)
+
+    def survival(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """P(Z > y)/P(Z > low)."""
+        return np.minimum(self.inner.survival(np.maximum(y, self.low)) / self._kept(), 1.0)
+
+    def quantile(self, level: float | Float[Array, " N"]) -> Float[Array, " N"]:
+        """Z's, of the level that is so far into what is kept; from above, where little is kept that has more digits."""
+        inner, kept = self.inner, self._kept()
+        left = np.maximum((1 - level) * kept, TINY)
+        low_half = inner.quantile(np.clip(1 - left, TINY, 1 - 1e-16))
+        high_half = 2 * inner.mean[0] - inner.quantile(np.minimum(left, 1 - 1e-16))
+        return np.maximum(np.where(left > 0.5, low_half, high_half), self.low)
+
+    def crps(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
+        """In closed form where next to nothing is cut, else by an integral."""
+        found = self.inner.crps(y)
+        cut = np.flatnonzero(self.inner.cumulative(self._bounds()) > NOTHING)
+        if len(cut):
+            found[cut] = integrated_crps(self.rows(cut), y[cut])
+        return found
+
+    def sample(self, size: int, rng: np.random.Generator) -> Float[Array, "S N"]:
+        """Quantiles at uniform numbers."""
+        levels = rng.uniform(size=(size, self.num_rows)).clip(TINY, 1 - 1e-16)
+        return np.stack([self.quantile(level) for level in levels])
