@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import DataLoader
 
 from gwi import parts
 from gwi._typing import Array
-from gwi._validation import as_array, like, require_order
+from gwi._validation import as_array, checked_weights, like, require_order
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.classification import class_totals, entropy
 from gwi.evaluation.judged import Judged
@@ -26,11 +28,20 @@ from gwi.streaming.batches import indices, labels_and_shape
 
 
 class LabelTargets:
-    """One label for each row; `classes` are the labels in order."""
+    """One label for each row; `classes` are the labels in order.
+
+    Args:
+        class_weight: as the estimator has it.
+    """
 
     are_labels = True
     checks: dict[str, Any] = {}  # noqa: RUF012
     classes: NDArray[Any]
+    # What weights of rows are multiplied by, of each class; None where they are not.
+    factors: Array | None = None
+
+    def __init__(self, class_weight: Any = None):
+        self.class_weight = class_weight
 
     def learn(self, y: Any) -> NDArray[np.int64]:
         """The place of each label, noting the classes."""
@@ -41,6 +52,24 @@ class LabelTargets:
         if len(self.classes) < 2:
             raise ValueError(f"A classifier needs rows of at least two classes; got one class, {self.classes.tolist()[0]!r}.")
         return places.astype(np.int64)
+
+    def weighed(self, places: NDArray[np.int64], weight: Array) -> Array:
+        """Weights of rows with these labels, multiplied by those of their classes.
+
+        Raises:
+            ValueError: when a class has no positive weight, or a label is of no class.
+        """
+        if self.class_weight is None:
+            return weight
+        if isinstance(self.class_weight, str):
+            totals = np.bincount(places, weights=weight)
+            self.factors = totals.sum() / (len(totals) * totals)
+        else:
+            labels = self.classes.tolist()
+            self.factors = compute_class_weight(self.class_weight, classes=np.array(labels, dtype=object), y=labels)
+        if not (np.isfinite(self.factors) & (self.factors > 0)).all():
+            raise ValueError(f"class_weight must be positive for each class, leave rows of other ones out; got {self.factors}.")
+        return checked_weights(weight * self.factors[places])
 
     def prepared(self, y: Any) -> Any:
         """As an array."""
@@ -101,6 +130,10 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         max_time: seconds to aim for, default None for no bound; chooses the plan before fitting and interrupts nothing.
         device: where tensors live, default ``"cpu"``.
         dtype: ``"float32"`` (default) or ``"float64"``, in which networks are trained; all else is in float64.
+        class_weight: what the weight of a row is multiplied by: ``"balanced"`` gives all classes the same weight in total, a dict
+            has a factor for each label, None (default) leaves weights as they are. Probabilities are then those of the weighted
+            rows: shares of classes, NLL and scales follow it, and so do not say how often a class comes among rows as they are.
+            Networks and fitted models that are taken as they are keep what they have learned.
         random_state: seed or generator, default None.
         n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
         verbose: 1 shows progress and prints the summary; default 0.
@@ -126,6 +159,39 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
     _targets: LabelTargets
     model_: ClassificationModel
 
+    def __init__(
+        self,
+        mean: Any = "auto",
+        *,
+        kernel: Any = "auto",
+        covariance: str | parts.Covariance = "auto",
+        likelihood: Any = "auto",
+        tempering: Any = "auto",
+        cv: Any = "auto",
+        max_time: float | None = None,
+        device: str | torch.device = "cpu",
+        dtype: str | torch.dtype = "float32",
+        class_weight: Any = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(
+            mean,
+            kernel=kernel,
+            covariance=covariance,
+            likelihood=likelihood,
+            tempering=tempering,
+            cv=cv,
+            max_time=max_time,
+            device=device,
+            dtype=dtype,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
     def _likelihood(self) -> parts.Softmax | parts.RobustMax:
         if isinstance(self.likelihood, parts.Softmax | parts.RobustMax):
             return self.likelihood
@@ -135,16 +201,22 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
     def _check(self) -> None:
         super()._check()
         checked_tempering(self.tempering)
+        asked = self.class_weight
+        if not (asked is None or isinstance(asked, dict) or (isinstance(asked, str) and asked == "balanced")):
+            raise ValueError(f'class_weight is "balanced", a dict with a factor for each label, or None; got {asked!r}.')
         if self._by_paper and self._network() is None:
             raise ValueError(f"The paper's protocol for classes takes a torch module, Paper(module); got {self.mean!r}.")
 
     def _new_targets(self) -> LabelTargets:
-        return LabelTargets()
+        return LabelTargets(self.class_weight)
 
     def _task(self, rows: Any = None, targets: Any = None, weight: Any = None, groups: Any = None) -> ClassificationTask:
         likelihood = parts.RobustMax() if self._by_paper and isinstance(self._likelihood(), parts.Softmax) else self._likelihood()
         correct = isinstance(self.mean, parts.Frozen) and self.mean.correct
-        return ClassificationTask(self.classes_, likelihood, checked_tempering(self.tempering), correct)
+        factors = self._targets.factors
+        if self.class_weight is not None and factors is None:
+            raise ValueError("class_weight is for tables in memory, whose rows have weights; leave it out.")
+        return ClassificationTask(self.classes_, likelihood, checked_tempering(self.tempering), correct, factors)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -158,6 +230,10 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, (N, J), in the order of `classes_`."""
         return like(self._probabilities(X)[0], X)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """log `predict_proba`, (N, J), always finite: below 1e-5, where that may round to 0, it is at least the mean of log p."""
+        return like(np.concatenate([self.model_.log_probabilities(rows) for rows in self._row_parts(X, warns=True)]), X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (N,)."""

@@ -242,7 +242,8 @@ def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
     targets = estimator._targets.learn(y[kept])
     estimator._seen = SeenRows.of(X[kept], targets)
     place = np.where(kept, np.cumsum(kept) - 1, -1)
-    return TrainingRows(X[kept], targets, weight[kept], None if groups is None else groups[kept], place)
+    weight = estimator._targets.weighed(targets, weight[kept])
+    return TrainingRows(X[kept], targets, weight, None if groups is None else groups[kept], place)
 
 
 def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -36,6 +36,10 @@ class NumberTargets:
         self.one, self.num_columns = y.ndim == 1 or self.are_bounds, targets.shape[1]
         return targets
 
+    def weighed(self, targets: Array, weight: Array) -> Array:
+        """Weights of rows, as they are."""
+        return weight
+
     def prepared(self, y: Any) -> Any:
         """Numbers where events and times, bounds or levels in order were brought; all else as an array."""
         if y is None:

@@ -56,12 +56,14 @@ class ClassificationTask(Task):
         likelihood: of the labels given the logits.
         tempering: ``"auto"``, ``"per-class"``, a factor on the variance of the logits, or None.
         correct: whether held-out rows, which no mean has learned from, may correct the logits of a single mean.
+        factors: that weights of rows of each class were multiplied by; None where they were not.
     """
 
     classes: NDArray[Any]
     likelihood: Softmax | RobustMax = field(default_factory=Softmax)
     tempering: float | TemperingName | None = "auto"
     correct: bool = False
+    factors: Float[NDArray[Any], " J"] | None = None
     names: tuple[str, ...] = ("svgp", "network", "linear")
     wanted: str = (
         '"auto", "svgp", "network", "linear", a torch module, a scikit-learn classifier with predict_proba or '
@@ -85,6 +87,13 @@ class ClassificationTask(Task):
     def targets(self, y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "J N"]:
         """Indicators of the classes, from their places."""
         return indicators(y, len(self.classes), device)
+
+    def judging_weight(self, y: Float[Tensor, "J V"]) -> Float[Tensor, " V"]:
+        """By the weights of classes, with mean one."""
+        if self.factors is None:
+            return torch.ones_like(y[0])
+        weight = y.new_tensor(self.factors) @ y
+        return weight / weight.mean()
 
     def folds(self, y: Float[Tensor, "J N"], num_folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
         """The fold of each row, every class spread over the folds as evenly as it can be."""

@@ -75,7 +75,7 @@ def array_data(
         held_out = _rows_in_folds(task, x, y, rows, targets, w, groups, options)
     else:
         x_new, y_new = scales.rows(validation[0], device), task.targets(validation[1], scales, device)
-        held_out = HeldOut(x_new, y_new, torch.ones_like(y_new[0]), None, may_be_known=False)
+        held_out = HeldOut(x_new, y_new, task.judging_weight(y_new), None, may_be_known=False)
     return ArrayData(rows, targets, w, held_out, scales, options.generator)
 
 

@@ -204,6 +204,10 @@ class Task(ABC):
         """Sample weights as means take them: relative."""
         return weight / weight.mean()
 
+    def judging_weight(self, y: Float[Tensor, "J V"]) -> Float[Tensor, " V"]:
+        """Of rows of their own that judge: all alike."""
+        return torch.ones_like(y[0])
+
     def folds(self, y: Float[Tensor, "J N"], num_folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
         """The fold of each row, at random."""
         num_rows = y.shape[1]

@@ -140,6 +140,21 @@ class ClassificationModel:
         return finite(found, "probability").T.copy(), finite(entropy, "entropy")
 
     @torch.no_grad()
+    def log_probabilities(self, X: Shaped[NDArray[Any], "N ..."]) -> Float[Array, "N J"]:
+        """log Q(Y* = j) at each row, finite."""
+        parts = [self._log_probabilities(*self.logits(rows)).cpu().numpy() for rows in self.rows(X)]
+        return finite(np.concatenate(parts, axis=1), "logarithm of a probability").T.copy()
+
+    def _log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """log E p; where that is less than the integral tells from zero, at least E log p, which is below it."""
+        if self.epsilon is not None:
+            return self._probabilities(mean, variance)[0].log()
+        mean, variance = within_reach(mean, variance)
+        moments = softmax_moments(mean, variance, digits=DIGITS)
+        p = moments.probabilities / moments.probabilities.sum(0)
+        return torch.where(p < 10.0**-DIGITS, torch.maximum(p.log(), mean - moments.log_normaliser), p.log())
+
+    @torch.no_grad()
     def described(self, X: Shaped[NDArray[Any], "N ..."]) -> tuple[Float[Array, "N J"], Float[Array, " N"], Float[Array, " N"]]:
         """`probabilities`, and the share of the prior's variance, from one pass of a network."""
         parts = [(*self._probabilities(*self.logits(rows)), self._share_and_energy(rows)[0]) for rows in self.rows(X)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from gwi.parts.covariance import Covariance
@@ -22,9 +23,16 @@ _STORED: dict[str, type[BaseEstimator]] = {
 
 
 def encode_parameter(value: Any) -> Any:
-    """A parameter of an estimator as JSON can hold it: plain values, and parts with plain options; NotImplemented for others."""
+    """A parameter of an estimator as JSON can hold it: plain values, dicts of them, parts with plain options.
+
+    NotImplemented for others.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, dict):
+        items = [[part.item() if isinstance(part, np.generic) else part for part in pair] for pair in value.items()]
+        is_plain = all(isinstance(part, bool | int | float | str) for pair in items for part in pair)
+        return {"part": "dict", "items": items} if is_plain else NotImplemented
     tag = next((tag for tag, kind in _STORED.items() if type(value) is kind), None)
     if tag is None:
         return NotImplemented
@@ -36,6 +44,8 @@ def decode_parameter(value: Any) -> Any:
     """The parameter that was encoded; ValueError when it describes none."""
     if not isinstance(value, dict):
         return value
+    if value.get("part") == "dict":
+        return dict(value["items"])
     if value.get("part") not in _STORED:
         raise ValueError("a part of the estimator is of an unknown kind")
     kind = _STORED[value["part"]]
