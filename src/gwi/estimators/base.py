@@ -135,6 +135,7 @@ class GWIEstimator(BaseEstimator):
         checkpoints: str | os.PathLike[str] | None = None,
         groups: Any = None,
         context: Any = None,
+        strata: Any = None,
     ) -> Self:
         """Learn the mean, its covariance and its calibration; a `GWIWarning` says when the uncertainty came out worthless.
 
@@ -149,6 +150,8 @@ class GWIEstimator(BaseEstimator):
             checkpoints: a folder where a fit from a path, dataset or loader keeps its progress; the same fit goes on from there.
             groups: of each row, such as the patient or the machine it was measured on; a group judges fits that have not seen it.
             context: for numbers: rows without targets, such as those to be predicted, at which W₂ holds f near the prior too.
+            strata: of each row that judges (of X, or of the validation rows), such as its region, or the name of a column of a
+                data frame: intervals and sets then can keep their coverage in each. Groups choose folds, strata do not.
 
         Returns:
             The estimator, fitted.
@@ -161,7 +164,7 @@ class GWIEstimator(BaseEstimator):
         shown = self.verbose > 0 and ProcessGroup.current().is_first
         with progress(shown) as report:
             context = parts.covariance_part(self.covariance).context if context is None else context
-            brought = inputs.Brought(X, y, sample_weight, validation, groups, checkpoints, context)
+            brought = inputs.Brought(X, y, sample_weight, validation, groups, checkpoints, context, strata)
             fit = maker_of(self, brought, self._options(report))()
         self.model_, self.summary_ = fit.model, replace(fit.summary, seconds=time.perf_counter() - start)
         self.frame_predictors_ = frame_predictors([member.mean for member in fit.stacked.members])

@@ -19,6 +19,7 @@ from gwi import parts
 from gwi._typing import Array
 from gwi._validation import as_array, checked_weights, like, require_order
 from gwi.estimators.base import GWIEstimator
+from gwi.estimators.strata import places_of, warn_of_rare_classes
 from gwi.evaluation.classification import class_totals, entropy
 from gwi.evaluation.judged import Judged
 from gwi.fitting.classification import ClassificationTask
@@ -239,6 +240,37 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         """The most probable class of each row, (N,)."""
         check_is_fitted(self, "model_")
         return self.classes_[self._probabilities(X)[0].argmax(1)]
+
+    def predict_set(self, X: Any, coverage: float = 0.95, *, by: Literal["class"] | None = None, strata: Any = None) -> Any:
+        """Sets of labels that hold the true one with this probability: a bool for each class, (N, J), in the order of `classes_`.
+
+        A class is in the set where its probability is at least as high as those of the true labels of this share of the held-out
+        rows were (least ambiguous sets, Sadinle et al. 2019). The most probable class is in every set, so that none is empty:
+        where the model is right more often than the coverage asks for, sets hold one class and cover more. Coverage is that of
+        rows as they come, whatever `class_weight`. Where held-out rows are too few, sets hold all classes, with a warning.
+
+        Args:
+            X: rows.
+            coverage: of the sets.
+            by: ``"class"`` for this coverage among the rows of each class, not only on average over all; rare classes are then
+                in more sets, and one with too few held-out rows is in all of them.
+            strata: of each row, or the name of a column of a data frame, where the fit had strata: this coverage in each of
+                them. With too few held-out rows for that, or none, a stratum gets the widest sets of all, and a warning names it.
+        """
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
+        if by is not None and by != "class":
+            raise ValueError(f'by is "class" or None; got {by!r}.')
+        probabilities = self._probabilities(X)[0]
+        scores, num_classes = self.model_.label_scores, len(self.classes_)
+        if scores is None:
+            raise ValueError("The model file has no scores of held-out rows, as those of earlier versions; fit again.")
+        places = None if strata is None else places_of(scores.strata, X, strata, len(probabilities))
+        warn_of_rare_classes(scores, self.classes_, places, coverage, by == "class")
+        limits = scores.limits(coverage, num_classes, by_class=by == "class", by_stratum=strata is not None)
+        found = 1 - probabilities <= (limits[:1] if places is None else limits[places])
+        found[np.arange(len(found)), probabilities.argmax(1)] = True
+        return torch.as_tensor(found, device=X.device) if isinstance(X, torch.Tensor) else found
 
     def decompose(self, X: Any) -> ClassDecomposition:
         """The entropy of the label, and what of it is left if the logits were known; each (N,)."""

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from gwi._validation import as_array, checked_weights, require_order
 from gwi.estimators.frame_means import with_predictions
+from gwi.estimators.strata import strata_to_learn
 from gwi.exceptions import GWIWarning, UserError
 from gwi.fitting.folds import copies
 from gwi.models.seen import SeenRows, share_of_copies
@@ -56,6 +57,7 @@ class Brought:
     groups: Any
     checkpoints: Any
     context: Any = None
+    strata: Any = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class TrainingRows:
         groups: of each row, or None.
         place: of each row that the user brought, its place among these; −1 where it is left out.
         num_copies: rows that were left out as copies.
+        strata: of each row, or None.
     """
 
     x: NDArray[Any]
@@ -77,6 +80,7 @@ class TrainingRows:
     groups: NDArray[Any] | None
     place: NDArray[np.int64]
     num_copies: int = 0
+    strata: NDArray[Any] | None = None
 
     @property
     def brought(self) -> NDArray[np.int64]:
@@ -112,9 +116,10 @@ class TrainingRows:
     def without_copies(self, pairs: Sequence[tuple[Any, Any]] = ()) -> TrainingRows:
         """Each row once, where there are enough of them with the mean of its copies' weights, else with their sum.
 
-        Rows of other groups, or that judge other folds of the user's own, are no copies.
+        Rows of other groups or strata, or that judge other folds of the user's own, are no copies.
         """
-        columns = self.x if self.groups is None else np.column_stack([self.x, np.unique(self.groups, return_inverse=True)[1]])
+        units = [np.unique(unit, return_inverse=True)[1] for unit in (self.groups, self.strata) if unit is not None]
+        columns = np.column_stack([self.x, *units]) if units else self.x
         for _, judged in self.folds(pairs):
             columns = np.column_stack([columns, np.isin(np.arange(len(self.x)), judged)])
         unit = copies(columns, self.y.reshape(len(self.y), -1).astype(np.float64))
@@ -127,9 +132,9 @@ class TrainingRows:
 
     def _some(self, rows: NDArray[np.int64], weight: NDArray[Any], new_place: NDArray[np.int64]) -> TrainingRows:
         """Some rows, and where each of the present ones is among them."""
-        groups = None if self.groups is None else self.groups[rows]
+        groups, strata = (None if unit is None else unit[rows] for unit in (self.groups, self.strata))
         place = np.where(self.place >= 0, new_place[self.place], -1)
-        return TrainingRows(self.x[rows], self.y[rows], weight, groups, place, self.num_copies)
+        return TrainingRows(self.x[rows], self.y[rows], weight, groups, place, self.num_copies, strata)
 
 
 def given_folds(cv: Any, brought: Brought, num_rows: int) -> list[tuple[Any, Any]]:
@@ -243,7 +248,10 @@ def training_rows(estimator: Any, brought: Brought) -> TrainingRows:
     estimator._seen = SeenRows.of(X[kept], targets)
     place = np.where(kept, np.cumsum(kept) - 1, -1)
     weight = estimator._targets.weighed(targets, weight[kept])
-    return TrainingRows(X[kept], targets, weight, None if groups is None else groups[kept], place)
+    strata = None
+    if brought.strata is not None and brought.validation is None:
+        strata = strata_to_learn(brought.X, brought.strata, len(X))[kept]
+    return TrainingRows(X[kept], targets, weight, None if groups is None else groups[kept], place, strata=strata)
 
 
 def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from gwi import parts
@@ -16,6 +17,7 @@ from gwi._validation import is_source
 from gwi.estimators import inputs
 from gwi.estimators.frame_means import on_frames
 from gwi.estimators.module_rows import laid_out
+from gwi.estimators.strata import strata_to_learn
 from gwi.exceptions import GWIWarning
 from gwi.fitting import pipeline
 from gwi.fitting.data import FitOptions
@@ -25,6 +27,7 @@ from gwi.fitting.learners import TRAIN_HERE
 from gwi.fitting.paper import paper_fit
 from gwi.fitting.stream_data import in_memory, stream_data, validation_arrays
 from gwi.fitting.task import Fit
+from gwi.models.strata import Strata
 from gwi.streaming.loaders import as_source
 from gwi.tables.rows import RowSource
 
@@ -79,6 +82,7 @@ def _of_table(estimator: Any, brought: inputs.Brought, features: Any, options: F
         raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
     if pairs:
         options = replace(options, cv=training.folds(pairs))
+    options = replace(options, strata=_strata(estimator, brought, training.strata))
     task = estimator._task(training.x, training.y, training.weight, training.groups)
     options = replace(options, context=inputs.context_rows(estimator, brought.context))
     data = pipeline.array_data(
@@ -92,12 +96,25 @@ def _of_table(estimator: Any, brought: inputs.Brought, features: Any, options: F
     return partial(paper_fit, estimator.mean if isinstance(estimator.mean, parts.Paper) else parts.Paper(), data, options)
 
 
+def _strata(estimator: Any, brought: inputs.Brought, learned: NDArray[Any] | None) -> Strata | None:
+    """Of the rows that judge: of those that are learned from, or of the validation rows."""
+    if brought.strata is None:
+        return None
+    if getattr(estimator._targets, "are_bounds", False) or (estimator._by_paper and estimator._network() is None):
+        raise ValueError("strata needs known targets, of rows that judge in folds or validation; leave it out.")
+    validation = brought.validation
+    if learned is None and not (isinstance(validation, tuple | list) and len(validation) == 2):
+        raise ValueError("strata of a module are those of the validation rows: pass validation=(X, y), and one value for each.")
+    values = learned if learned is not None else strata_to_learn(validation[0], brought.strata, len(validation[1]))
+    return Strata.of(values)
+
+
 def _of_stream(estimator: Any, source: RowSource, brought: inputs.Brought, options: FitOptions) -> Callable[[], Fit]:
-    given = (brought.sample_weight, brought.groups, brought.context)
+    given = (brought.sample_weight, brought.groups, brought.context, brought.strata)
     if any(part is not None for part in given) or estimator.cv != "auto" or estimator._by_paper:
         raise ValueError(
-            "A fit from a path, dataset or loader takes neither sample_weight, groups, context, cv nor the paper's protocol; "
-            "pass arrays."
+            "A fit from a path, dataset or loader takes neither sample_weight, groups, context, strata, cv nor the paper's "
+            "protocol; pass arrays."
         )
     data = stream_data(
         source,
@@ -135,6 +152,7 @@ def _of_network(estimator: Any, brought: inputs.Brought, mean: Any, options: Fit
         raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
     else:
         training, judged = split_batches(training, VALIDATION_SHARE, options.generator)
+    options = replace(options, strata=_strata(estimator, brought, None))
     if estimator._is_frozen and not estimator._by_paper:
         part = mean if isinstance(mean, parts.Frozen) else parts.Frozen(mean)
         return partial(frozen_fit, part, training, judged, shape, estimator._task(None, training.targets), options)

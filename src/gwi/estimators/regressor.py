@@ -20,6 +20,7 @@ from gwi._validation import as_array, like
 from gwi.core.laws.protocol import log_likelihood_of_bounds, most_probable
 from gwi.estimators.base import GWIEstimator
 from gwi.estimators.number_targets import NumberTargets
+from gwi.estimators.strata import places_of
 from gwi.evaluation.judged import Judged
 from gwi.evaluation.predictive import Predictive
 from gwi.evaluation.regression import score_totals
@@ -168,11 +169,24 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
             raise ValueError(f"quantiles lie strictly between 0 and 1; got {quantiles}.")
         return self._shaped(self.model_.quantiles_of(self.model_.parts(self._rows(X, warns=True)), levels), X)
 
-    def predict_interval(self, X: Any, coverage: float = 0.95) -> Any:
-        """The central interval that holds y with this probability; the last axis is (lower, upper)."""
+    def predict_interval(self, X: Any, coverage: float = 0.95, *, strata: Any = None) -> Any:
+        """The central interval that holds y with this probability; the last axis is (lower, upper).
+
+        Args:
+            X: rows.
+            coverage: of the interval.
+            strata: of each row, or the name of a column of a data frame, where the fit had strata: each then has conformal
+                intervals of its own, with this coverage inside it. With too few held-out rows for that, or none, a stratum gets
+                the widest intervals of all, and a warning names it.
+        """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
-        ends = self.model_.intervals_of(self.model_.parts(self._rows(X, warns=True)), coverage, self.conformal)
+        parts_of_rows = self.model_.parts(self._rows(X, warns=True))
+        if strata is None:
+            ends = self.model_.intervals_of(parts_of_rows, coverage, self.conformal)
+        else:
+            places = places_of(self.model_.strata, X, strata, parts_of_rows[0].shape[1], coverage)
+            ends = self.model_.intervals_of_strata(parts_of_rows, coverage, places)
         return self._shaped(np.stack(ends, axis=-1), X)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:

@@ -35,6 +35,7 @@ from gwi.fitting.regression import holds_all_rows
 from gwi.fitting.stacking import best_scale, logit_weights
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.classification import ClassificationModel, UsualScores, energy, prior_share_of
+from gwi.models.strata import LabelScores
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import RobustMax, Softmax
 from gwi.predictors.logits import ClassifierLogits, logits_of_one_class, plain_classifier
@@ -45,6 +46,8 @@ MOST_FACTOR_NUMBERS = 4e7
 MOST_OPERATIONS = 1e10
 # Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.
 MOST_COVARIANCES = 16
+# Numbers (rows times classes) by which sets of labels are calibrated, some seconds of integrals, and the fewest rows.
+SCORED_NUMBERS, FEWEST_SCORED = 200_000, 10_000
 
 
 @dataclass(frozen=True)
@@ -255,6 +258,7 @@ class ClassificationTask(Task):
             epsilon=epsilon,
             usual=UsualScores.of(prior_share_of(variance, covariances[0].prior_variance), energy(stacked.held_out), weight),
         )
+        model = replace(model, label_scores=self._label_scores(model, data.held_out, stacked, variance))
         summary = Summary(
             num_rows=data.num_rows,
             members=tuple(
@@ -276,6 +280,26 @@ class ClassificationTask(Task):
             note=note,
         )
         return model, summary
+
+
+    @torch.no_grad()
+    def _label_scores(
+        self, model: ClassificationModel, held_out: HeldOut, stacked: StackedMean, variance: Float[Tensor, "J V"]
+    ) -> LabelScores:
+        """Of the rows that judge, of many some at random: their probabilities as the model would have them at new rows."""
+        num_rows, num_classes = len(held_out.weight), len(variance)
+        count = max(FEWEST_SCORED, SCORED_NUMBERS // num_classes)
+        order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0)).to(variance.device)
+        rows = order[:count] if count < num_rows else torch.arange(num_rows, device=variance.device)
+        factor = variance.new_tensor(model.tempering_factor)[:, None]
+        spread = factor * variance[:, rows]
+        if model.disagreement_weight:
+            spread = spread + model.logit_scale**2 * model.disagreement_weight * stacked.disagreement[:, rows]
+        probabilities, _ = model.probabilities_of(model.logit_scale * stacked.held_out[:, rows], spread)
+        label, weight = held_out.y[:, rows].argmax(0), held_out.weight[rows]
+        # Sets are to hold the labels of rows as they come, whatever classes weigh in the fit.
+        weight = weight if self.factors is None else weight / weight.new_tensor(self.factors)[label]
+        return LabelScores.of(probabilities, label, weight, None if held_out.strata is None else held_out.strata.at(rows))
 
 
 def class_folds(labels: Int[Tensor, " N"], num_folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:

@@ -23,6 +23,7 @@ from gwi.core.row_sums import RowSums, combined, row_sums
 from gwi.core.scaling import Scales
 from gwi.core.training import train
 from gwi.fitting.folds import Folds
+from gwi.models.strata import Strata
 from gwi.parts import ContextChoice, Covariance, Features
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class FitOptions:
         cv: how training rows judge: a number of folds, ``"auto"``, ``"time"``, a splitter, or pairs of row numbers.
         n_jobs: of joblib, for fits that are independent of each other.
         context: where W₂ is taken beside the data: rows in the user's units, or the name of a rule for them; None: nowhere.
+        strata: of the rows that judge; None where intervals and sets are those of all rows.
         report: called with the name of a stage and the share of it that is done.
     """
 
@@ -66,6 +68,7 @@ class FitOptions:
     cv: Any = "auto"
     n_jobs: int | None = None
     context: NDArray[Any] | ContextChoice | None = None
+    strata: Strata | None = None
     report: Report = silent
 
 
@@ -81,6 +84,7 @@ class HeldOut:
         folds: where the training rows do not all judge in turn, which of them do and what each fold has learned from.
         may_be_known: whether a mean that was trained elsewhere may have seen them: they are of the rows to learn from.
         unit: of each row, such as its group; rows of one unit err alike. None: each for itself.
+        strata: of the rows, whose intervals and sets are their own; None where there are none.
     """
 
     x: Float[Tensor, "V D"]
@@ -90,6 +94,7 @@ class HeldOut:
     may_be_known: bool
     folds: Folds | None = None
     unit: Int[Tensor, " V"] | None = None
+    strata: Strata | None = None
 
     @property
     def num_folds(self) -> int:

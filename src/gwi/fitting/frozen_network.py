@@ -80,7 +80,7 @@ def frozen_fit(
         note = f"features of the network before {', '.join(features.layers)}" if features.automatic else ""
     x, y, num_rows = _embedded(training, embedding, capacity, task, options)
     x_held_out, y_held_out, _ = _embedded(validation, embedding, 10**9, task, options)
-    held_out = HeldOut(x_held_out, y_held_out, torch.ones_like(y_held_out[0]), None, may_be_known=False)
+    held_out = HeldOut(x_held_out, y_held_out, torch.ones_like(y_held_out[0]), None, may_be_known=False, strata=options.strata)
     data = ArrayData(x, y, torch.ones_like(y[0]), held_out, scales, generator, note=note, stands_for=num_rows)
     if features is None:
         z = inducing_points(x, kernel, 0, options)

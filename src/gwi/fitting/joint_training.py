@@ -361,7 +361,7 @@ def _calibrated(fit: JointFit, validation: Batches, task: ClassificationTask, op
     seconds = fit.seconds + time.perf_counter() - start
     member = Member(type(q.mean.module).__name__, mean, logits, seconds)
     # The rows themselves are not needed any more; their number is.
-    held_out = HeldOut(y.new_empty(y.shape[1], 0), y, torch.ones_like(y[0]), None, may_be_known=False)
+    held_out = HeldOut(y.new_empty(y.shape[1], 0), y, torch.ones_like(y[0]), None, may_be_known=False, strata=options.strata)
     nothing = y.new_empty(0, 0), y[:, :0], y[0, :0]
     data = ArrayData(*nothing, held_out, embedding.scales, options.generator, stands_for=fit.num_rows)
     # Robust-max sees only the ratio of means and standard deviations: a scale of both would change nothing.

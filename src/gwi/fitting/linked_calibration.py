@@ -24,6 +24,7 @@ from gwi.fitting.linked_means import fitted_dispersion, mean_nll
 from gwi.fitting.regression import holds_all_rows
 from gwi.fitting.task import StackedMean
 from gwi.models.linked import LinkedModel, law_of_family
+from gwi.models.strata import ascending
 from gwi.models.summary import MemberSummary, Summary
 
 if TYPE_CHECKING:
@@ -59,13 +60,15 @@ def calibrated(
     generator = torch.Generator().manual_seed(0)
     fit = fit_dispersion(family, rows, tempering=fixed, kind=task.noise, unit=held_out.unit, generator=generator)
     moved = shifted(posterior.mean, held_out.y.new_tensor([fit.shift]))
+    distances, strata = ascending(_scores(fit, rows), held_out.strata, held_out.weight)
     model = LinkedModel(
         posterior=GaussianMeasure(moved, posterior.kernel).requires_grad_(False).eval(),
         embedding=embedding,
         noises=(fit.noise,),
         tempering_factor=np.array([fit.tempering]),
         disagreement_weight=np.array([fit.disagreement_weight]),
-        scores=_scores(fit, rows),
+        scores=distances,
+        strata=strata,
         outcome=task.outcome,
         family=fit.family,
     )
@@ -86,7 +89,7 @@ def _scores(fit: DispersionFit, rows: JudgedRows) -> Float[Tensor, "1 V"]:
     found = np.abs(2 * law.cumulative(y) - 1)
     if law.is_discrete:
         found = np.maximum(found, np.abs(2 * (law.cumulative(y) - np.exp(law.log_density(y))) - 1))
-    return torch.from_numpy(np.sort(np.clip(found, 0.0, 1.0))[None]).to(rows.weight)
+    return torch.from_numpy(np.clip(found, 0.0, 1.0)[None]).to(rows.weight)
 
 
 def _summary(

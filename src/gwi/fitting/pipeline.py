@@ -75,7 +75,7 @@ def array_data(
         held_out = _rows_in_folds(task, x, y, rows, targets, w, groups, options)
     else:
         x_new, y_new = scales.rows(validation[0], device), task.targets(validation[1], scales, device)
-        held_out = HeldOut(x_new, y_new, task.judging_weight(y_new), None, may_be_known=False)
+        held_out = HeldOut(x_new, y_new, task.judging_weight(y_new), None, may_be_known=False, strata=options.strata)
     return ArrayData(rows, targets, w, held_out, scales, options.generator)
 
 
@@ -93,17 +93,20 @@ def _rows_in_folds(
     num_folds = NUM_FOLDS if options.cv == "auto" else options.cv
     if isinstance(num_folds, Integral) and groups is None:
         fold = task.folds(targets, min(int(num_folds), len(x)), options.generator)
-        return HeldOut(rows, targets, weight, fold.to(rows.device), may_be_known=True)
+        return HeldOut(rows, targets, weight, fold.to(rows.device), may_be_known=True, strata=options.strata)
     seed = int(torch.randint(2**31 - 1, (1,), generator=options.generator))
     chosen = folds(options.cv, x, y, groups, seed, stratified=y.ndim == 1)
     # Rows near in time err alike, as those of a group do.
     units = np.unique(groups, return_inverse=True)[1] if groups is not None else chosen.blocks()
     row, fold, unit = (torch.from_numpy(part).to(rows.device) for part in (chosen.row, chosen.fold, units[chosen.row]))
-    held_out = HeldOut(rows[row], targets[:, row], weight[row], fold, may_be_known=True, folds=chosen, unit=unit)
+    strata = None if options.strata is None else options.strata.at(row)
+    judges = rows[row], targets[:, row], weight[row], fold
+    held_out = HeldOut(*judges, may_be_known=True, folds=chosen, unit=unit, strata=strata)
     if not chosen.are_in_turn:
         return held_out
     order = row.argsort()
-    return replace(held_out, x=rows, y=targets, weight=weight, fold=fold[order], folds=None, unit=unit[order])
+    first = replace(held_out, x=rows, y=targets, weight=weight, fold=fold[order], folds=None, unit=unit[order])
+    return replace(first, strata=options.strata)
 
 
 def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOptions) -> Fit:

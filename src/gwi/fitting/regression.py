@@ -33,6 +33,7 @@ from gwi.fitting.learners import estimator_learner, kernel_member, linear_learne
 from gwi.fitting.stacking import convex_weights, cross_fitted, student_precision
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
+from gwi.models.strata import ascending
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Gaussian, LogNormal, Network, NoiseKind, StudentT
 from gwi.predictors.linear import PathLasso
@@ -42,8 +43,6 @@ PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 NOISE_DEGREES = (5.0, math.inf)
 # A network of the user's own sees so many rows in training, in no fewer and no more epochs than these.
 SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
-# Errors at held-out rows are kept as often as the rows stand in the table, up to so many.
-MOST_REPEATED = 100_000
 # Up to so many rows the GP by itself is tried beside the stack.
 FEW_ROWS = 600
 # Penalties of a ridge regression, for each row.
@@ -258,6 +257,7 @@ class RegressionTask(Task):
         tempered = variance * variance.new_tensor(factor)[:, None]
         degrees = [shape.degrees_of_freedom for shape in shapes]
         gamma = tuple(fit.disagreement_weight for fit in fits)
+        scores, strata = ascending(residuals.abs() / tempered.sqrt(), data.held_out.strata, weight)
         model = RegressionModel(
             posterior=posterior,
             embedding=embedding,
@@ -265,7 +265,8 @@ class RegressionTask(Task):
             tempering_factor=factor,
             degrees_of_freedom=np.array(degrees),
             disagreement_weight=np.array(gamma),
-            scores=_repeated(residuals.abs() / tempered.sqrt(), weight).sort(-1).values,
+            scores=scores,
+            strata=strata,
             outcome=self.outcome,
         )
         own_nll = self._own_nll(data)
@@ -368,13 +369,6 @@ def choose_noise(
         unit=unit,
         generator=torch.Generator().manual_seed(0),
     )
-
-
-def _repeated(values: Float[Tensor, "J V"], weight: Float[Tensor, " V"]) -> Float[Tensor, "J W"]:
-    """Each column as often as its row stands there, where weights are such numbers and not too many."""
-    if (weight == weight.round()).all() and len(weight) < weight.sum() <= MOST_REPEATED:
-        return values.repeat_interleave(weight.long(), dim=1)
-    return values
 
 
 def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor, degrees_of_freedom: Sequence[float]) -> float:

@@ -21,6 +21,7 @@ from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.posterior import CachedPosterior, with_disagreement
 from gwi.core.scaling import CHUNK_SIZE, Embedding, embedded_rows, finite
 from gwi.models.levels import Levels
+from gwi.models.strata import LabelScores
 
 # Decimal places of predicted probabilities: errors far below what any score can tell.
 DIGITS: Literal[5, 8] = 5
@@ -85,6 +86,7 @@ class ClassificationModel:
         disagreement_weight: γ: stacked means that disagree add γ d² to the variance.
         epsilon: ε of robust-max; None for softmax.
         usual: scores of unseen rows.
+        label_scores: of these, by which sets of labels are calibrated; None in files of earlier versions.
         cached: Q ready for many predictions.
     """
 
@@ -96,6 +98,7 @@ class ClassificationModel:
     disagreement_weight: float
     epsilon: float | None
     usual: UsualScores
+    label_scores: LabelScores | None = field(default=None, repr=False, compare=False)
     cached: CachedPosterior | ConditionedPosterior = field(default=cast("CachedPosterior", None), repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -121,8 +124,8 @@ class ClassificationModel:
         mean, variance = self.cached.marginals(rows)
         return self.logit_scale * mean, self.logit_scale**2 * variance
 
-    def _probabilities(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """E p, and the expected entropy of p."""
+    def probabilities_of(self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> tuple[Tensor, Tensor]:
+        """E p, and the expected entropy of p, of logits with this mean and variance."""
         if self.epsilon is None:
             moments = softmax_moments(*within_reach(mean, variance), digits=DIGITS)
             return moments.probabilities / moments.probabilities.sum(0), moments.entropy
@@ -135,7 +138,7 @@ class ClassificationModel:
     @torch.no_grad()
     def probabilities(self, X: Shaped[NDArray[Any], "N ..."]) -> tuple[Float[Array, "N J"], Float[Array, " N"]]:
         """Q(Y* = j) at each row, and the expected entropy of the label if the logits were known."""
-        parts = [self._probabilities(*self.logits(rows)) for rows in self.rows(X)]
+        parts = [self.probabilities_of(*self.logits(rows)) for rows in self.rows(X)]
         found, entropy = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
         return finite(found, "probability").T.copy(), finite(entropy, "entropy")
 
@@ -148,7 +151,7 @@ class ClassificationModel:
     def _log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """log E p; where that is less than the integral tells from zero, at least E log p, which is below it."""
         if self.epsilon is not None:
-            return self._probabilities(mean, variance)[0].log()
+            return self.probabilities_of(mean, variance)[0].log()
         mean, variance = within_reach(mean, variance)
         moments = softmax_moments(mean, variance, digits=DIGITS)
         p = moments.probabilities / moments.probabilities.sum(0)
@@ -157,7 +160,7 @@ class ClassificationModel:
     @torch.no_grad()
     def described(self, X: Shaped[NDArray[Any], "N ..."]) -> tuple[Float[Array, "N J"], Float[Array, " N"], Float[Array, " N"]]:
         """`probabilities`, and the share of the prior's variance, from one pass of a network."""
-        parts = [(*self._probabilities(*self.logits(rows)), self._share_and_energy(rows)[0]) for rows in self.rows(X)]
+        parts = [(*self.probabilities_of(*self.logits(rows)), self._share_and_energy(rows)[0]) for rows in self.rows(X)]
         found, entropy, share = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
         return finite(found, "probability").T.copy(), finite(entropy, "entropy"), finite(share, "outlier score")
 

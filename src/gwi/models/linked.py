@@ -89,7 +89,11 @@ class LinkedModel(NumberModel):
     def intervals_of(self, parts: Parts, coverage: float, conformal: bool) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
         """The quantiles at equal distances from the middle; where conformal, as far out as unseen rows were."""
         reach = conformal_quantile(self.scores[0], coverage) if conformal else coverage
-        reach = min(reach, 1 - 1e-12)
+        return self.interval_within(parts, np.array([reach]))
+
+    def interval_within(self, parts: Parts, distance: Float[Array, " J"]) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
+        """The quantiles at such a distance from the middle, as a share of all probability."""
+        reach = min(float(distance[0]), 1 - 1e-12)
         law = self.laws_of(parts)[0]
         return law.quantile((1 - reach) / 2)[None], law.quantile((1 + reach) / 2)[None]
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,6 +23,7 @@ from gwi.core.outcomes import Outcome
 from gwi.core.posterior import CachedPosterior, with_disagreement
 from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows, finite
 from gwi.models.levels import Levels
+from gwi.models.strata import Strata, reaches
 
 # Mean, r, γ d² and noise variance or dispersion at each row, one row an output, on the scale of Q.
 Parts = tuple[Array, Array, Array, Array]
@@ -40,6 +41,7 @@ class NumberModel(ABC):
         disagreement_weight: γ of each target: stacked means that disagree add γ d² to the variance of f.
         scores: how far rows the mean had not seen were from the middle of their law, in ascending order, for conformal intervals.
         outcome: from the user's numbers to those of the likelihood.
+        strata: of the scores, where intervals may be those of a kind of row; None where the fit had none.
         cached: Q ready for many predictions.
     """
 
@@ -50,6 +52,7 @@ class NumberModel(ABC):
     disagreement_weight: Array
     scores: Float[Tensor, "J V"]
     outcome: Outcome = field(default_factory=Outcome)
+    strata: Strata | None = None
     cached: CachedPosterior | ConditionedPosterior = field(default=cast("CachedPosterior", None), repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,6 +76,10 @@ class NumberModel(ABC):
     @abstractmethod
     def intervals_of(self, parts: Parts, coverage: float, conformal: bool) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
         """The lower and the upper end of the central interval with this probability."""
+
+    @abstractmethod
+    def interval_within(self, parts: Parts, distance: Float[Array, " J"]) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
+        """The ends of the interval whose targets are at most so far from the middle of their law, in the unit of `scores`."""
 
     @abstractmethod
     def distances_of(self, parts: Parts, y: Float[Array, "J N"]) -> Float[Array, "J N"]:
@@ -193,6 +200,19 @@ class NumberModel(ABC):
         """Quantiles of y in its own units."""
         laws = self.laws_of(parts)
         return np.stack([np.stack([law.quantile(float(level)) for level in levels], axis=-1) for law in laws])
+
+    def intervals_of_strata(
+        self, parts: Parts, coverage: float, places: Int[Array, " N"]
+    ) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
+        """Conformal intervals, each of the stratum at its row's place; −1 is none."""
+        assert self.strata is not None
+        reach = reaches(self.scores, self.strata, coverage)
+        low, high = np.empty_like(parts[0]), np.empty_like(parts[0])
+        for place in np.unique(places):
+            rows = places == place
+            mean, variance, disagreement, noise = (part[:, rows] for part in parts)
+            low[:, rows], high[:, rows] = self.interval_within((mean, variance, disagreement, noise), reach[:, place])
+        return low, high
 
     def log_density(self, X: NDArray[Any], y: Float[Array, "J N"]) -> Float[Array, "J N"]:
         """log p(y | x) of each target in its own units."""

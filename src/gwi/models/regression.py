@@ -94,8 +94,15 @@ class RegressionModel(NumberModel):
         if not (self.outcome.is_plain or conformal):
             found = self.quantiles_of(parts, [(1 - coverage) / 2, (1 + coverage) / 2])
             return found[..., 0], found[..., 1]
+        return self._between(parts, self.ends(coverage, conformal))
+
+    def interval_within(self, parts: Parts, distance: Float[Array, " J"]) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
+        """So many standard deviations to either side of the mean."""
+        return self._between(parts, np.stack([-distance, distance], axis=1))
+
+    def _between(self, parts: Parts, ends: Float[Array, "J 2"]) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
         mean, std = self._inner(parts)
-        low, high = (mean + std * end[:, None] for end in self.ends(coverage, conformal).T)
+        low, high = (mean + std * end[:, None] for end in ends.T)
         return self.outcome.decode(low), self.outcome.decode(high)
 
     def distances_of(self, parts: Parts, y: Float[Array, "J N"]) -> Float[Array, "J N"]:

@@ -89,10 +89,10 @@ def encode_labels(classes: NDArray[Any]) -> dict[str, Any]:
     raise UnsavableError(f"Labels of type {kinds} cannot be stored; whole numbers, numbers, text and booleans can, of one kind.")
 
 
-def decode_labels(node: Any, *, in_order: bool = True) -> NDArray[Any]:
-    """The labels that were encoded; ValueError when they are none, or not in ascending order where they must be."""
+def decode_labels(node: Any, *, in_order: bool = True, least: int = 2) -> NDArray[Any]:
+    """The labels that were encoded; ValueError when they are none, fewer, or not in ascending order where they must be."""
     kind, values, dtype = node["kind"], node["values"], _DTYPES.fullmatch(str(node["dtype"]))
-    alike = isinstance(values, list) and len(values) > 1 and all(type(value).__name__ == kind for value in values)
+    alike = isinstance(values, list) and len(values) >= least and all(type(value).__name__ == kind for value in values)
     refuse_if(not alike, "labels are not of one kind")
     refuse_if(kind not in _LABELS or dtype is None, "labels are of an unknown kind")
     assert dtype is not None

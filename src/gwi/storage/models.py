@@ -37,6 +37,7 @@ from gwi.storage.header import number, printable, refuse_if
 from gwi.storage.kernels import FREE_ENTRIES, FREE_POINTS, Node, Reader, Writer, decode_kernel, encode_kernel, tag_of
 from gwi.storage.means import decode_mean, decode_module, encode_mean, encode_module
 from gwi.storage.predictors import encode_frame_predictor
+from gwi.storage.strata import decode_label_scores, decode_strata, encode_label_scores, encode_strata
 
 Model = NumberModel | ClassificationModel
 # Tags in a file, never names of classes. A regression whose laws are not those of its noise has a tag of its own, so that a
@@ -88,6 +89,7 @@ def _encode_linked(model: LinkedModel, w: Writer) -> Node:
         "scores": w.put("scores", model.scores),
         "outcome": encode_outcome(model.outcome),
         "family": encode_family(model.family),
+        **encode_strata(model.strata, w),
     }
 
 
@@ -98,6 +100,7 @@ def _encode_numbers(model: RegressionModel, w: Writer) -> Node:
         # JSON has no infinity, and tensors of a file are finite.
         "degrees_of_freedom": [None if math.isinf(degrees) else float(degrees) for degrees in model.degrees_of_freedom],
         "scores": w.put("scores", model.scores),
+        **encode_strata(model.strata, w),
     }
 
 
@@ -113,6 +116,7 @@ def _encode_classes(model: ClassificationModel, w: Writer) -> Node:
         "disagreement_weight": model.disagreement_weight,
         "epsilon": model.epsilon,
         "usual": asdict(model.usual),
+        **({} if model.label_scores is None else {"label_scores": encode_label_scores(model.label_scores, w)}),
     }
 
 
@@ -199,7 +203,8 @@ def _common_parts(document: Node, r: Reader, tempering_factor: NDArray[Any]) -> 
     for noise in noises:
         _check_noise(noise, len(noises[0]["slopes"]), r)
     found = tuple(LogLinearNoise(**parts, correction=network) for parts, network in zip(noises, corrections, strict=True))
-    return {"noises": found, "disagreement_weight": weight, "scores": scores}
+    strata = decode_strata(document, r, scores.shape)
+    return {"noises": found, "disagreement_weight": weight, "scores": scores, "strata": strata}
 
 
 def _decode_correction(node: Node, num_slopes: int, r: Reader) -> EnsembleMLP | None:
@@ -232,9 +237,12 @@ def _decode_classes(document: Node, r: Reader, **common: Any) -> ClassificationM
         disagreement_weight=number(document["disagreement_weight"], "the weight of disagreement", 0.0),
         epsilon=None if epsilon is None else number(epsilon, "epsilon", 1e-12, 1 - 1e-12),
         usual=_decode_usual(document["usual"]),
+        label_scores=decode_label_scores(document["label_scores"], r) if "label_scores" in document else None,
     )
     num_classes = len(model.classes)
     refuse_if(len(r.scales.y_scale) != num_classes, "there are other classes than outputs")
+    known = model.label_scores is None or int(model.label_scores.label.max()) < num_classes
+    refuse_if(not known, "held-out rows are of other classes")
     valid = len(model.tempering_factor) == num_classes and (model.tempering_factor >= 0).all()
     refuse_if(not valid, "a tempering factor is negative, or not of a class")
     return model
