@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.special import ndtr
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.laws.protocol import bisected, integrated_crps
-from gwi.core.likelihoods.expectations import groups_of_rows, log_marginal, node_rule
-from gwi.core.likelihoods.families import Family
+from gwi.core.laws.protocol import NODES, PANELS, WEIGHTS, integrated_crps
+from gwi.core.laws.roots import increasing_root
+from gwi.core.likelihoods.expectations import MOST_NUMBERS, REACH, groups_of_rows, log_marginal, node_rule
+from gwi.core.likelihoods.families import BetaFamily, Family, GammaFamily, NegativeBinomialFamily, PoissonFamily
 
-# Of counts, so many values are looked at one by one for the CRPS, beyond that as many at equal distances.
-MOST_COUNTS, LEFT_OUT = 4000, 1e-12
+# Of counts, so many values are looked at one by one for the CRPS where F is known between them, and where it is not.
+NUM_SINGLE, MOST_COUNTS, LEFT_OUT = 64, 4000, 1e-12
+# Families whose y grow with f; where f varies by more than so many times the distance over which P(Y ≤ y | f) falls from one to
+# nothing, only that distance is looked at: down to this probability, in so many panels.
+GROWING, NARROW, LEAST_FALL, FALL_STEPS = (BetaFamily, GammaFamily, NegativeBinomialFamily, PoissonFamily), 5.0, 1e-15, 30
+FALL_PANELS, FALL_RULE = 4, np.polynomial.legendre.leggauss(32)
+FALL_NODES = FALL_PANELS * len(FALL_RULE[0])
+# The logarithm of the least distance of a quantile from a bound, and doublings of a bracket without ends.
+LEAST_LOG, MOST_DOUBLINGS = -700.0, 300
+# Of a probability or what is left to one: by so much the ends of panels may be off.
+ROUGH = 0.3
 
 
 @dataclass(frozen=True)
@@ -60,76 +74,171 @@ class MixedLaw:
 
     def expectation(self) -> Float[Array, " N"]:
         """E E[Y | f]."""
-        return self.unit * self._over_f(lambda f, phi, rows: self.family.mean(f, phi), self._smooth)
+        return self.unit * self._moments()[0]
 
     def variance(self) -> Float[Array, " N"]:
         """Var E[Y | f] + E Var[Y | f]."""
-        mean = torch.from_numpy(self.expectation() / self.unit)[:, None]
-
-        def parts(f: Tensor, phi: Tensor, rows: Tensor) -> Tensor:
-            return (self.family.mean(f, phi) - mean[rows]).square() + self.family.variance(f, phi)
-
-        return self.unit**2 * self._over_f(parts, self._smooth)
+        known, noise = self.parts()
+        return known + noise
 
     def parts(self) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Var E[Y | f], which more data would lower, and E Var[Y | f], which they would not."""
-        noise = self.unit**2 * self._over_f(lambda f, phi, rows: self.family.variance(f, phi), self._smooth)
-        return np.maximum(self.variance() - noise, 0.0), noise
+        _, known, noise = self._moments()
+        return self.unit**2 * known, self.unit**2 * noise
+
+    def _moments(self) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, " N"]]:
+        """E E[Y | f], Var E[Y | f] and E Var[Y | f], in closed form where the family has it."""
+        if hasattr(self.family, "moments"):
+            found = self.family.moments(*(torch.from_numpy(np.ascontiguousarray(part)) for part in self._columns))
+            return found[0].numpy(), found[1].numpy(), found[2].numpy()
+        mean = self._over_f(lambda f, phi, rows: self.family.mean(f, phi), self._smooth)
+        centre = torch.from_numpy(mean)[:, None]
+        known = self._over_f(lambda f, phi, rows: (self.family.mean(f, phi) - centre[rows]).square(), self._smooth)
+        return mean, known, self._over_f(lambda f, phi, rows: self.family.variance(f, phi), self._smooth)
 
     def log_density(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
-        """By a rule around the mode of p(y | f) N(f)."""
+        """By a rule around the mode of p(y | f) N(f); at a bound only where the family says how far off that counts."""
         low, high = self.support
-        inside = (y >= low) & (y <= high) & ((y == np.floor(y)) if self.is_discrete else (y > low) | np.isfinite(low))
+        inside = (y >= low) & (y <= high) & np.isfinite(y)
+        if self.is_discrete:
+            inside &= y == np.floor(y)
+        elif not getattr(self.family, "margin", 0.0):
+            inside &= (y > low) & (y < high)
         found = np.full(len(y), -np.inf)
         if inside.any():
             arguments = (torch.from_numpy(part[inside].copy()) for part in (y / self.unit, *self._columns))
             found[inside] = log_marginal(self.family, *arguments).numpy() - (0 if self.is_discrete else np.log(self.unit))
-        return found
+        # Rounding must not make a probability larger than one.
+        return np.minimum(found, 0.0) if self.is_discrete else found
 
     def cumulative(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
         """E P(Y ≤ y | f)."""
-        values = torch.from_numpy(np.array(y / self.unit, dtype=np.float64))
+        low, high = self.support
+        found = self._probability(y / self.unit, self.family.cumulative)
+        return np.where(y < low, 0.0, np.where(y >= high, 1.0, found))
 
-        def probability(f: Tensor, phi: Tensor, rows: Tensor) -> Tensor:
-            found = self.family.cumulative(values[rows, None].numpy(), f.numpy(), phi.numpy())
-            return torch.from_numpy(np.asarray(found))
+    def _probability(self, y: Array, chance: Callable[[Array, Array, Array], Array]) -> Float[Array, " N"]:
+        """E chance(y, f, φ), which falls from one to nothing while f grows."""
+        width = self.family.width(np.maximum(y, 0.0) if np.isfinite(self.support[0]) else y, self.dispersion)
+        found, narrow = np.empty(self.num_rows), np.zeros(self.num_rows, dtype=np.bool_)
+        if isinstance(self.family, GROWING):
+            narrow = np.sqrt(self.spread) > NARROW * np.asarray(width)
+        parts = 1 + int(narrow.sum()) * FALL_NODES // MOST_NUMBERS
+        for rows in np.array_split(np.flatnonzero(narrow), parts) if narrow.any() else ():
+            found[rows] = self.rows(rows)._within_its_fall(partial(chance, y[rows, None]))
+        if not narrow.all():
+            others, values = self.rows(~narrow), y[~narrow]
 
-        width = self.family.width(values.clamp_min(0.0), torch.from_numpy(self.dispersion))
-        return np.clip(self._over_f(probability, width), 0.0, 1.0)
+            def probability(f: Tensor, phi: Tensor, rows: Tensor) -> Tensor:
+                return torch.from_numpy(np.asarray(chance(values[rows.numpy(), None], f.numpy(), phi.numpy())))
+
+            found[~narrow] = others._over_f(probability, np.broadcast_to(width, found.shape)[~narrow].copy())
+        return np.clip(found, 0.0, 1.0)
+
+    def _within_its_fall(self, chance: Callable[[Array, Array], Array]) -> Float[Array, " N"]:
+        """E chance(f, φ), where that falls from one to nothing within far less than f varies."""
+        mean, std, phi = self.centre, np.sqrt(self.spread), self.dispersion
+        ends = []
+        for share in (1 - LEAST_FALL, LEAST_FALL):
+            low, high = mean - REACH * std, mean + REACH * std
+            for _ in range(FALL_STEPS):
+                middle = (low + high) / 2
+                above = chance(middle[:, None], phi[:, None])[:, 0] > share
+                low, high = np.where(above, middle, low), np.where(above, high, middle)
+            ends.append(low if share > 0.5 else high)
+        edges = np.linspace(ends[0], ends[1], FALL_PANELS + 1, axis=-1)
+        half, centre = np.diff(edges) / 2, (edges[:, 1:] + edges[:, :-1]) / 2
+        f = (centre[..., None] + half[..., None] * FALL_RULE[0]).reshape(len(mean), FALL_NODES)
+        weights = (half[..., None] * FALL_RULE[1]).reshape(len(mean), FALL_NODES)
+        z = (f - mean[:, None]) / std[:, None]
+        inside = (weights * chance(f, phi[:, None]) * np.exp(-np.square(z) / 2)).sum(-1) / (std * math.sqrt(2 * math.pi))
+        return ndtr((ends[0] - mean) / std) + inside
 
     def quantile(self, level: float) -> Float[Array, " N"]:
-        """By halving a bracket; of counts the least with that probability."""
+        """A root, on a scale that shows digits near a lower bound; of counts the least with that probability, by halving."""
         low, high = self._bracket(level)
-        if not self.is_discrete:
-            return bisected(self, level, low, high)
-        low, high = np.full(self.num_rows, -1.0), np.ceil(high)
-        while (high - low > 1).any():
+        if self.is_discrete:
+            low, high = np.full(self.num_rows, -1.0), np.ceil(high)
             middle = np.floor((low + high) / 2)
-            below = self.cumulative(middle) < level
-            open_ = high - low > 1
-            low, high = np.where(open_ & below, middle, low), np.where(open_ & ~below, middle, high)
-        return high
+            # Of large counts the next number that can be written down is more than one away.
+            while (open_ := (middle > low) & (middle < high)).any():
+                below = self.cumulative(middle) < level
+                low, high = np.where(open_ & below, middle, low), np.where(open_ & ~below, middle, high)
+                middle = np.floor((low + high) / 2)
+            return high
+        return self._root(self.cumulative, level, low, high)
+
+    def rough_quantile(self, level: float) -> Float[Array, " N"]:
+        """A value whose probability is near this level; of counts one between them."""
+        chance = partial(self._probability, chance=self.family.continued) if self.is_discrete else self.cumulative  # type: ignore[attr-defined]
+        return self._root(chance, level, *self._bracket(level), within=ROUGH * min(level, 1 - level))
+
+    def _root(self, chance: Callable[[Array], Array], level: float, low: Array, high: Array, within: float = 0.0) -> Array:
+        least, most = self.support
+        if not math.isfinite(least):
+            return increasing_root(lambda at: chance(at) - level, low, high, within)
+        # Of a distance from the lower bound the logarithm.
+        low, high = np.full(self.num_rows, LEAST_LOG), np.log(high - least)
+        found = increasing_root(lambda at: chance(np.clip(least + np.exp(at), least, most)) - level, low, high, within)
+        return np.clip(least + np.exp(found), least, most)
 
     def _bracket(self, level: float) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         low, high = (np.full(self.num_rows, end) for end in self.support)
-        if np.isfinite(high).all():
+        if np.isfinite(low).all() and np.isfinite(high).all():
             return low, high
         mean, std = self.expectation(), np.sqrt(self.variance())
-        high = mean + (1 + std) * self.unit
-        while (short := self.cumulative(high) < level).any():
-            high = np.where(short, 2 * high + 1, high)
+        mean, std = np.where(np.isfinite(mean), mean, self.unit * self.centre), np.where(np.isfinite(std), std, self.unit)
+        step = std + self.unit
+        for _ in range(MOST_DOUBLINGS if np.isinf(high).all() else 0):
+            high = mean + step
+            if not (short := self.cumulative(high) < level).any():
+                break
+            step = np.where(short, 2 * step, step)
+        step = std + self.unit
+        for _ in range(MOST_DOUBLINGS if np.isinf(low).all() else 0):
+            low = mean - step
+            if not (short := self.cumulative(low) >= level).any():
+                break
+            step = np.where(short, 2 * step, step)
         return low, high
 
     def crps(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
-        """Of numbers by an integral, of counts by a sum."""
+        """Of numbers by an integral, of counts by a sum: one by one where there are few, beyond that by an integral, too."""
         if not self.is_discrete:
             return integrated_crps(self, y)
-        last = float(max(self.quantile(1 - LEFT_OUT).max(), y.max(initial=0.0)))
-        stride = max(1.0, np.ceil(last / MOST_COUNTS))
+        count = np.maximum(np.floor(y), 0.0)
+        last = np.maximum(self.quantile(1 - LEFT_OUT), count)
+        smooth = hasattr(self.family, "continued")
+        stop = min(float(last.max(initial=0.0)), float(NUM_SINGLE if smooth else MOST_COUNTS)) + 1
         found = np.zeros(self.num_rows)
-        for value in np.arange(0.0, last + 1, stride):
-            found += stride * np.square(self.cumulative(np.full(self.num_rows, value)) - (value >= y))
-        return found
+        for value in np.arange(0.0, stop):
+            found += np.square(self.cumulative(np.full(self.num_rows, value)) - (value >= count))
+        wide = last >= stop
+        if wide.any() and smooth:
+            found[wide] += self.rows(wide)._crps_from(stop, count[wide])
+        # Beyond a count, or below all of them, the score grows linearly.
+        inside = (y - count) * (2 * self.cumulative(count) - 1)
+        return found + np.where(y < 0, -y, np.where(y == count, 0.0, inside))
+
+    def _crps_from(self, start: float, count: Float[Array, " N"]) -> Float[Array, " N"]:
+        """Σ_{k ≥ start} (F(k) − 1{count ≤ k})² by the midpoint rule read backwards, with its first correction at both ends."""
+
+        def smooth(at: Array) -> Array:
+            return self._probability(at, self.family.continued)  # type: ignore[attr-defined]
+
+        first, jump = np.full(self.num_rows, start - 0.5), np.maximum(count - 0.5, start - 0.5)
+        levels = np.concatenate([PANELS, 1 - PANELS[-2::-1]])
+        edges = np.stack([first, jump, *(np.maximum(self.rough_quantile(float(level)), first) for level in levels)])
+        found = np.zeros(self.num_rows)
+        for low, high in pairwise(np.sort(edges, axis=0)):
+            half = (high - low) / 2
+            for node, weight in zip(NODES, WEIGHTS, strict=True):
+                found += weight * half * np.square(smooth(low + half * (1 + node)) - (low + half >= jump))
+        # A sum of g over k is ∫ g − [g']/24; at the jump from F² to (1 − F)² both slopes add up to −F'/12.
+        slope = smooth(first + 0.5) - smooth(first - 0.5)
+        at_start = (smooth(first) - (count <= start)) * slope / 12
+        at_jump = np.where(count > start, (smooth(jump + 0.5) - smooth(jump - 0.5)) / 12, 0.0)
+        return found + at_start - at_jump
 
     def sample(self, size: int, rng: np.random.Generator) -> Float[Array, "S N"]:
         """f, then y given f."""

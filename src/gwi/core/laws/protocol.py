@@ -14,8 +14,6 @@ from gwi._typing import Array
 # Probabilities between which a law is cut into panels for the integral of its CRPS, and the nodes of a panel: nine digits.
 PANELS = np.array([1e-13, 1e-9, 1e-6, 1e-4, 2e-3, 0.02, 0.1, 0.25, 0.4, 0.5])
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
-# Halvings of a bracket of a quantile.
-NUM_HALVINGS = 60
 
 
 @runtime_checkable
@@ -73,7 +71,9 @@ class PredictiveLaw(Protocol):
 def integrated_crps(law: Any, y: Float[Array, " N"]) -> Float[Array, " N"]:
     """The CRPS of a law with a density, from its distribution function by Gauss–Legendre between quantiles and y."""
     levels = np.concatenate([PANELS, 1 - PANELS[-2::-1]])
-    edges = np.stack([law.quantile(float(level)) for level in levels])
+    # Where panels end need not be known to many digits.
+    quantile = getattr(law, "rough_quantile", law.quantile)
+    edges = np.stack([quantile(float(level)) for level in levels])
     edges = np.sort(np.concatenate([edges, y[None]]), axis=0)
     found = np.zeros_like(y)
     for low, high in pairwise(edges):
@@ -83,15 +83,6 @@ def integrated_crps(law: Any, y: Float[Array, " N"]) -> Float[Array, " N"]:
     return found
 
 
-def bisected(law: Any, level: float, low: Float[Array, " N"], high: Float[Array, " N"]) -> Float[Array, " N"]:
-    """The quantile between two ends by halving, as far as floating point goes."""
-    for _ in range(NUM_HALVINGS):
-        middle = (low + high) / 2
-        below = law.cumulative(middle) < level
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high) / 2
-
-
 def pit(law: Any, y: Float[Array, " N"], seed: int = 0) -> Float[Array, " N"]:
     """Where y lies in its law, uniform where that is right; where F jumps at y a place drawn by lot inside of the jump."""
     found = law.cumulative(y)
@@ -99,6 +90,12 @@ def pit(law: Any, y: Float[Array, " N"], seed: int = 0) -> Float[Array, " N"]:
         return found
     jump = np.exp(law.log_density(y))
     return np.clip(found - jump * np.random.default_rng(seed).uniform(size=len(y)), 0.0, 1.0)
+
+
+def survival_of(law: Any, y: Float[Array, " N"]) -> Float[Array, " N"]:
+    """P(Y > y), with all its digits where the law has them."""
+    found: Array = law.survival(y) if hasattr(law, "survival") else 1 - law.cumulative(y)
+    return found
 
 
 def most_probable(law: Any) -> NDArray[np.int64]:

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from gwi.core.likelihoods.families import Family
 from gwi.core.linalg import LOG_TWO_PI
 
+# Nodes lie apart by this share of f at least.
+LEAST_SPREAD = 1e-6
 # Standard deviations at which a normal law is cut; the step in them, and as a share of the likelihood's width.
 REACH, NORMAL_STEP, WIDTH_STEP = 8.5, 0.6, 0.35
 FEWEST_NODES, MOST_NODES = 30, 3000
@@ -69,7 +71,9 @@ def expected_log_prob(
     variance: Float[Tensor, " N"],
     phi: Float[Tensor, " N"],
 ) -> Float[Tensor, " N"]:
-    """E log p(y | f, φ) of each row  [eq:ELL]."""
+    """E log p(y | f, φ) of each row  [eq:ELL]: in closed form where the family has one."""
+    if hasattr(family, "expected"):
+        return family.expected(y, mean, variance, phi)
     width = torch.as_tensor(family.width(torch.zeros_like(mean) if family.num_columns > 1 else y, phi)).clamp_min(0.3)
     return gaussian_expectation(lambda f, rows: family.log_prob(y[..., rows, None], f, phi[rows, None]), mean, variance, width)
 
@@ -77,11 +81,14 @@ def expected_log_prob(
 @torch.no_grad()
 def _mode(family: Family, y: Tensor, mean: Tensor, variance: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
     """Where p(y | f) N(f; m, v) is largest, and 1/√ of minus the second derivative of its logarithm there, nearly."""
-    f, v = mean.clone(), variance.clamp_min(torch.finfo(variance.dtype).tiny)
+    v = variance.clamp_min(torch.finfo(variance.dtype).tiny)
 
     def value(at: Tensor) -> Tensor:
         return family.log_prob(y, at, phi) - (at - mean).square() / (2 * v)
 
+    # From where y is likely, or where f is, whichever is better: from the other one Newton's steps may be far too long.
+    near = family.working(y).clamp(mean - REACH * v.sqrt(), mean + REACH * v.sqrt())
+    f = torch.where(value(near) > value(mean), near, mean)
     now = value(f)
     for _ in range(NEWTON_STEPS):
         precision = 1 / v + family.curvature(y, f, phi)
@@ -98,6 +105,11 @@ def _mode(family: Family, y: Tensor, mean: Tensor, variance: Tensor, phi: Tensor
         if not ((step.abs() * precision.sqrt()) > 1e-7).any():
             break
     return f, (1 / v + family.curvature(y, f, phi)).rsqrt()
+
+
+def resolved(mean: Float[Tensor, " N"], variance: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """The variance, no smaller than nodes around the mean can be told apart in floating point; f is as good as known then."""
+    return torch.maximum(variance, (LEAST_SPREAD * (1 + mean.abs())).square())
 
 
 def log_marginal(
@@ -123,7 +135,7 @@ def log_marginal(
     """
     if hasattr(family, "closed_log_marginal"):
         return family.closed_log_marginal(y, mean, variance, phi)
-    v = variance.clamp_min(torch.finfo(variance.dtype).tiny)
+    v = resolved(mean, variance)
     parts = []
     for rows in torch.arange(len(mean), device=mean.device).split(max(1, MOST_NUMBERS // (num_nodes or MODE_NODES))):
         some = (y[..., rows], mean[rows], v[rows], phi[rows])
@@ -182,14 +194,14 @@ class NodesAtModes:
     @torch.no_grad()
     def __init__(self, family: Family, y: Tensor, mean: Tensor, variance: Tensor, phi: Tensor, count: int = 12):
         self.family, self.y = family, y
-        v = variance.clamp_min(torch.finfo(variance.dtype).tiny)
+        v = resolved(mean, variance)
         nodes, log_weights = _few_nodes(*_mode(family, y, mean, v, phi), count)
         self.z = (nodes - mean[:, None]) / v.sqrt()[:, None]
         self.log_weights = log_weights - (self.z.square() + LOG_TWO_PI + v.log()[:, None]) / 2
 
     def log_marginal(self, mean: Tensor, variance: Tensor, phi: Tensor) -> Float[Tensor, " N"]:
         """log ∫ p(y | f, φ) N(f; m, v) df of each row, differentiable."""
-        std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+        std = resolved(mean, variance).sqrt()
         log_p = self.family.log_prob(self.y[..., None], mean[:, None] + std[:, None] * self.z, phi[:, None])
         return (log_p + self.log_weights).logsumexp(-1)
 

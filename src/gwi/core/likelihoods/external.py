@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -34,7 +35,9 @@ class TorchFamily:
     has_dispersion: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        # A copy: the user's own keeps its dtype, and its parameters may be learned elsewhere.
         try:
+            object.__setattr__(self, "likelihood", deepcopy(self.likelihood).double().requires_grad_(False).eval())
             found = self._at(torch.zeros(2, dtype=torch.float64))
             shape, value = found.batch_shape, found.sample()
         except Exception as error:
@@ -52,7 +55,7 @@ class TorchFamily:
         return type(self.likelihood).__name__
 
     def _at(self, f: Tensor) -> Distribution:
-        return self.likelihood.double().forward(f)
+        return self.likelihood.forward(f)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -133,7 +136,8 @@ class TorchFamily:
 
     def working(self, y: Tensor) -> Tensor:
         """The f, of a grid, that y makes the most likely."""
-        grid = torch.linspace(-6, 6, 121, dtype=torch.float64, device=y.device)
+        near, far = torch.linspace(-6, 6, 121), torch.logspace(math.log10(6.2), 6, 120)
+        grid = torch.cat([-far.flip(0), near, far]).to(y.device, torch.float64)
         with torch.no_grad():
             values = self.log_prob(y.double()[..., None], grid.expand(*y.shape, -1), torch.ones_like(grid))
         return grid[values.argmax(-1)].to(y)

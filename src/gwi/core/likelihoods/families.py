@@ -16,6 +16,7 @@ from scipy.special import betainc, gammainc, gammaincc
 from torch import Tensor
 
 from gwi._typing import Array
+from gwi.core.likelihoods.counting import drawn_counts, moments_of_log_link, negative_binomial_log_prob, poisson_log_prob
 
 # Of the dispersion, beyond which nothing changes but digits are lost; and of a mean, in logarithms.
 LEAST_DISPERSION, MOST_DISPERSION, MOST_LOG = 1e-6, 1e4, 80.0
@@ -108,7 +109,17 @@ class PoissonFamily:
 
     def log_prob(self, y: Tensor, f: Tensor, phi: Tensor) -> Tensor:
         """y f − e^f − log y!."""
-        return y * f - _rate(f) - torch.lgamma(y + 1)
+        return poisson_log_prob(y, f, _rate(f))
+
+    def expected(self, y: Tensor, mean: Tensor, variance: Tensor, phi: Tensor) -> Tensor:
+        """E log p under f ~ N(m, v)."""
+        rate, grown = _rate(mean), _rate(mean + variance / 2)
+        return poisson_log_prob(y, mean, rate) + rate - grown
+
+    def moments(self, mean: Tensor, variance: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """E E[Y | f], Var E[Y | f] and E Var[Y | f] under f ~ N(m, v)."""
+        first, _, spread = moments_of_log_link(mean, variance)
+        return first, spread, first
 
     def score(self, y: Tensor, f: Tensor, phi: Tensor) -> Tensor:
         """y − e^f."""
@@ -132,14 +143,15 @@ class PoissonFamily:
 
     def cumulative(self, y: Array, f: Array, phi: Array) -> Array:
         """The chance of a Gamma variable with shape y + 1 above e^f."""
-        counts = np.floor(y)
-        return np.where(counts < 0, 0.0, gammaincc(np.maximum(counts, 0) + 1, np.exp(f)))
+        return self.continued(np.floor(y), f, phi)
+
+    def continued(self, y: Array, f: Array, phi: Array) -> Array:
+        """The same without steps."""
+        return np.where(y <= -1, 0.0, gammaincc(np.maximum(y, -1) + 1, np.exp(f)))
 
     def draw(self, f: Array, phi: Array, rng: np.random.Generator) -> Array:
-        """Counts; of rates too large for whole numbers of 64 bits by their normal limit."""
-        rate = np.exp(f)
-        drawn = rng.poisson(np.minimum(rate, 1e15)).astype(np.float64)
-        return np.where(rate > 1e15, rate, drawn)
+        """Counts."""
+        return drawn_counts(np.exp(f), rng)
 
     def width(self, y: Any, phi: Any) -> Any:
         """1/√(y + 1)."""
@@ -170,10 +182,12 @@ class NegativeBinomialFamily:
 
     def log_prob(self, y: Tensor, f: Tensor, phi: Tensor) -> Tensor:
         """log Γ(y + s) − log Γ(s) − log y! + y f + s log s − (y + s) log(s + e^f), s = 1/φ."""
-        size = 1 / phi
-        # log(s + e^f) − log s, which keeps its digits where one of the two is far larger.
-        excess = torch.nn.functional.softplus(f - size.log())
-        return torch.lgamma(y + size) - torch.lgamma(size) - torch.lgamma(y + 1) + y * (f - size.log()) - (y + size) * excess
+        return negative_binomial_log_prob(y, f.clamp(-MOST_LOG, MOST_LOG), 1 / phi)
+
+    def moments(self, mean: Tensor, variance: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """E E[Y | f], Var E[Y | f] and E Var[Y | f] under f ~ N(m, v)."""
+        first, second, spread = moments_of_log_link(mean, variance)
+        return first, spread, first + phi * second
 
     def score(self, y: Tensor, f: Tensor, phi: Tensor) -> Tensor:
         """(y − μ)/(1 + φ μ)."""
@@ -200,14 +214,16 @@ class NegativeBinomialFamily:
 
     def cumulative(self, y: Array, f: Array, phi: Array) -> Array:
         """The regularised incomplete beta function at s/(s + μ), with s and y + 1."""
-        size, counts = 1 / phi, np.floor(y)
+        return self.continued(np.floor(y), f, phi)
+
+    def continued(self, y: Array, f: Array, phi: Array) -> Array:
+        """The same without steps."""
         share = 1 / (1 + phi * np.exp(f))
-        return np.where(counts < 0, 0.0, betainc(size, np.maximum(counts, 0) + 1, share))
+        return np.where(y <= -1, 0.0, betainc(1 / phi, np.maximum(y, -1) + 1, share))
 
     def draw(self, f: Array, phi: Array, rng: np.random.Generator) -> Array:
         """Poisson counts of Gamma rates."""
-        rate = rng.gamma(1 / phi, phi * np.exp(f))
-        return PoissonFamily().draw(np.log(np.maximum(rate, 1e-300)), phi, rng)
+        return drawn_counts(rng.gamma(1 / phi, phi * np.exp(f)), rng)
 
     def width(self, y: Any, phi: Any) -> Any:
         """√(φ + 1/(y + 1)), no more than one."""
@@ -242,6 +258,16 @@ class GammaFamily:
         """a log a − log Γ(a) + (a − 1) log y − a (f + y e^{−f}), a = 1/φ."""
         shape, log_y = 1 / phi, y.log()
         return shape * shape.log() - torch.lgamma(shape) - log_y + shape * (log_y - f - _rate(log_y - f))
+
+    def expected(self, y: Tensor, mean: Tensor, variance: Tensor, phi: Tensor) -> Tensor:
+        """E log p under f ~ N(m, v)."""
+        ratio = y.log() - mean
+        return self.log_prob(y, mean, phi) + (_rate(ratio) - _rate(ratio + variance / 2)) / phi
+
+    def moments(self, mean: Tensor, variance: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """E E[Y | f], Var E[Y | f] and E Var[Y | f] under f ~ N(m, v)."""
+        first, second, spread = moments_of_log_link(mean, variance)
+        return first, spread, phi * second
 
     def score(self, y: Tensor, f: Tensor, phi: Tensor) -> Tensor:
         """(y e^{−f} − 1)/φ."""
