@@ -1,4 +1,8 @@
-"""Divergences between Gaussian measures: W₂² exact for the points, W₂² as the paper estimates it, closed form, KL."""
+"""Divergences between Gaussian measures: W₂² exact for the points, W₂² as the paper estimates it, closed form; KL and Rényi's.
+
+KL and Rényi's divergence are infinite for almost every pair of Gaussian measures of functions. Their regularised forms are
+finite for all: they compare the two with white noise of variance γ added, on the points.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi.core.kernels import SparsePosteriorKernel
-from gwi.core.linalg import bures_fidelity, positive_semidefinite_factor, safe_sqrt, two_sample_fidelity
+from gwi.core.linalg import (
+    bures_fidelity,
+    cholesky,
+    log_determinant,
+    positive_semidefinite_factor,
+    safe_sqrt,
+    solve_lower,
+    two_sample_fidelity,
+)
 from gwi.core.means import KernelMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 
@@ -110,6 +122,70 @@ def kl_divergence(p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, 
     # log det S from F itself: S = F Fᵀ squares the condition number.
     log_det = 2 * torch.linalg.slogdet(factor).logabsdet
     return (factor.square().sum((-2, -1)) + v.square().sum(-1) - v.shape[-1] - log_det) / 2
+
+
+def regularised_kl(
+    p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, "S D"], *, regularisation: float
+) -> Float[Tensor, " J"]:
+    """KL(Q ∗ N(0, γI), P ∗ N(0, γI)) in L² of the empirical measure of `points`, one value an output (Quang 2022).
+
+    With C = K/S the covariance operators there and d = (m_Q − m_P)/√S it is
+    ½ (tr (C_P + γ)⁻¹(C_Q + γ) − S − log det (C_P + γ)⁻¹(C_Q + γ) + dᵀ (C_P + γ)⁻¹ d). It grows without bound as γ → 0 where
+    KL(Q, P) is infinite.
+
+    Args:
+        p: prior.
+        q: posterior.
+        points: where both are looked at.
+        regularisation: γ, the variance of the noise added to both, for values of f.
+    """
+    covariance_p, covariance_q, difference = _regularised(p, q, points, regularisation)
+    factor, own = (cholesky(part, name="C + γI").factor for part in (covariance_p, covariance_q))
+    ratio, distance = solve_lower(factor, own), solve_lower(factor, difference[..., None])[..., 0]
+    log_det = log_determinant(factor) - log_determinant(own)
+    return (ratio.square().sum((-2, -1)) - len(points) + log_det + distance.square().sum(-1)) / 2
+
+
+def regularised_renyi(
+    p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, "S D"], *, order: float, regularisation: float
+) -> Float[Tensor, " J"]:
+    """Rényi's divergence of order α of Q ∗ N(0, γI) from P ∗ N(0, γI), in L² of the empirical measure of `points`.
+
+    With A = α (C_P + γ) + (1 − α)(C_Q + γ) it is α/2 dᵀ A⁻¹ d − log(det A / (det(C_Q + γ)^(1 − α) det(C_P + γ)^α)) / (2(α − 1)).
+    As α → 1 it becomes `regularised_kl`; for α below one it is finite for all Q, for larger ones where A is positive definite.
+
+    Args:
+        p: prior.
+        q: posterior.
+        points: where both are looked at.
+        order: α, positive and not one.
+        regularisation: γ.
+    """
+    if not (order > 0 and order != 1):
+        raise ValueError(f"The order of Rényi's divergence is positive and not 1, which is regularised_kl; got {order}.")
+    covariance_p, covariance_q, difference = _regularised(p, q, points, regularisation)
+    mixed = order * covariance_p + (1 - order) * covariance_q
+    if order > 1 and float(torch.linalg.eigvalsh(mixed.detach()).min()) <= 0:
+        raise ValueError(
+            f"Rényi's divergence of order {order:g} is infinite here: Q is wider than P by more than this order allows. "
+            "Take a smaller order, or a larger regularisation."
+        )
+    factors = [cholesky(part, name="C + γI").factor for part in (mixed, covariance_q, covariance_p)]
+    log_mixed, log_q, log_p = (log_determinant(factor) for factor in factors)
+    distance = solve_lower(factors[0], difference[..., None])[..., 0].square().sum(-1)
+    return order / 2 * distance - (log_mixed - (1 - order) * log_q - order * log_p) / (2 * (order - 1))
+
+
+def _regularised(
+    p: GaussianMeasure, q: GaussianMeasure, points: Tensor, regularisation: float
+) -> tuple[Float[Tensor, "*J S S"], Float[Tensor, "*J S S"], Float[Tensor, "J S"]]:
+    """C_P + γI, C_Q + γI and m_Q − m_P, as L² of the points has them."""
+    if not regularisation > 0:
+        raise ValueError(f"The regularisation is a positive variance; got {regularisation}.")
+    count = len(points)
+    noise = regularisation * torch.eye(count, dtype=points.dtype, device=points.device)
+    covariances = [kernel_matrix(measure.kernel, points) / count + noise for measure in (p, q)]
+    return covariances[0], covariances[1], (q.mean_at(points) - p.mean_at(points)) / count**0.5
 
 
 def _mean_distance_squared(p: GaussianMeasure, q: GaussianMeasure, points: Tensor) -> Float[Tensor, " J"]:

@@ -35,7 +35,8 @@ def generalized_loss(
         y: their targets; labels for classification.
         num_data: N, the number of rows the batch was drawn from.
         divergence: D, a function of (prior, posterior, points): `wasserstein_squared`, `wasserstein` (unsquared),
-            `kl_divergence`, or a partial of `wasserstein_squared_two_sample` with its comparison points.
+            `kl_divergence`, or a partial of `wasserstein_squared_two_sample` with its comparison points, of `regularised_kl`
+            or of `regularised_renyi`.
         divergence_weight: β; 1 in the paper. It has the units of 1/y².
         points: where D is taken; the batch unless given.
     """

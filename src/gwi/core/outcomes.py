@@ -64,3 +64,45 @@ class Outcome:
         if self.log:
             return LogLaw(as_normals(inner))
         return inner if self.low is None else TruncatedLaw(inner, self.low)
+
+
+def bounds_of_events(values: NDArray[Any]) -> Array:
+    """Bounds from a structured array of events and times: an event is known, of all else the time is a lower bound.
+
+    Raises:
+        ValueError: when the fields are not a bool and a number.
+    """
+    names = values.dtype.names or ()
+    events = [name for name in names if values.dtype[name].kind == "b"]
+    times = [name for name in names if values.dtype[name].kind in "iuf"]
+    if len(names) != 2 or len(events) != 1 or len(times) != 1:
+        raise ValueError(
+            "A structured target has two fields, whether the event came (bool) and the time (a number); got "
+            f"{', '.join(f'{name} ({values.dtype[name]})' for name in names)}."
+        )
+    time = values[times[0]].astype(np.float64)
+    return np.column_stack([time, np.where(values[events[0]], time, NO_END)])
+
+
+def as_bounds(y: Any) -> Array:
+    """The lower and the upper bound of each target, equal where it is known and infinite where there is none.
+
+    Args:
+        y: a structured array of events and times, two columns of bounds, or numbers that are known.
+
+    Raises:
+        ValueError: for anything else, and where a lower bound is above its upper one.
+    """
+    values = np.asarray(y)
+    if values.dtype.names is not None:
+        values = bounds_of_events(values)
+    values = np.asarray(values, dtype=np.float64)
+    bounds = np.column_stack([values, values]) if values.ndim == 1 else values
+    if bounds.ndim != 2 or bounds.shape[1] != 2 or not len(bounds) or np.isnan(bounds).any():
+        raise ValueError(
+            "Targets are a structured array of a bool (whether the event came) and a time, or two columns of bounds; got the "
+            f"shape {values.shape}{' with missing numbers' if np.isnan(values).any() else ''}."
+        )
+    if (bounds[:, 0] > bounds[:, 1]).any():
+        raise ValueError("A lower bound is above its upper one; for events and times pass a structured array.")
+    return np.where(np.abs(bounds) >= NO_END, np.copysign(np.inf, bounds), bounds)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -68,6 +68,7 @@ class GWIEstimator(BaseEstimator):
         *,
         kernel: Any = "auto",
         covariance: str | parts.Covariance = "auto",
+        divergence: str = "wasserstein-squared",
         likelihood: Any = "auto",
         tempering: Any = "auto",
         cv: Any = "auto",
@@ -81,6 +82,7 @@ class GWIEstimator(BaseEstimator):
         self.mean = mean
         self.kernel = kernel
         self.covariance = covariance
+        self.divergence = divergence
         self.likelihood = likelihood
         self.tempering = tempering
         self.cv = cv
@@ -109,7 +111,9 @@ class GWIEstimator(BaseEstimator):
 
     def _check(self) -> None:
         """Refuse options that mean nothing before anything is fitted."""
-        parts.covariance_part(self.covariance).check()
+        covariance = parts.covariance_part(self.covariance)
+        covariance.check()
+        parts.covariance_under(self.divergence, covariance)
         self._likelihood().check()
         parts.check_means(self.mean)
         parts.require_seconds("max_time", self.max_time)
@@ -179,7 +183,9 @@ class GWIEstimator(BaseEstimator):
     def _options(self, report: Report = silent) -> FitOptions:
         return FitOptions(
             kernel=self.kernel,
-            covariance=parts.covariance_part(self.covariance),
+            covariance=parts.covariance_under(self.divergence, parts.covariance_part(self.covariance)),
+            divergence=cast("parts.DivergenceKind", self.divergence),
+            prior_mean=getattr(self, "prior_mean", None),
             generator=torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1))),
             device=self.device,
             network_dtype=floating_dtype(self.dtype),

@@ -21,7 +21,7 @@ from gwi._validation import as_array, checked_weights, like, require_order
 from gwi.estimators.base import GWIEstimator
 from gwi.estimators.strata import places_of, warn_of_rare_classes
 from gwi.evaluation.classification import class_totals, entropy
-from gwi.evaluation.judged import Judged
+from gwi.evaluation.judged import Judged, TargetKind
 from gwi.fitting.classification import ClassificationTask
 from gwi.fitting.logit_scales import checked_tempering
 from gwi.models.classification import ClassDecomposition, ClassificationModel
@@ -122,6 +122,8 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
             `FeatureKernel` over `NetworkFeatures`; ``"auto"`` is the former for tables, the latter for images.
         covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
             weight, number and choice of inducing points; joint training with a kernel on rows has its own.
+        divergence: from the prior: ``"wasserstein-squared"`` (default), ``"wasserstein"`` with a weight in `Covariance`, or
+            ``"kl"``, which is finite for a kernel mean only.
         likelihood: ``"auto"`` (default) is ``"softmax"``, integrated without sampling; ``"robust-max"``, or a `RobustMax`
             with its ε.
         tempering: ``"auto"`` (default) chooses a scale of the logits and one factor on their variance by the likelihood of
@@ -155,6 +157,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
 
     task: ClassVar[Literal["classification"]] = "classification"
     _tag = "classifier"
+    _kind: TargetKind = "classes"
     _model = ClassificationModel
     _trains_jointly = True
     _targets: LabelTargets
@@ -166,6 +169,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         *,
         kernel: Any = "auto",
         covariance: str | parts.Covariance = "auto",
+        divergence: str = "wasserstein-squared",
         likelihood: Any = "auto",
         tempering: Any = "auto",
         cv: Any = "auto",
@@ -181,6 +185,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
             mean,
             kernel=kernel,
             covariance=covariance,
+            divergence=divergence,
             likelihood=likelihood,
             tempering=tempering,
             cv=cv,

@@ -23,8 +23,9 @@ from gwi.fitting import pipeline
 from gwi.fitting.data import FitOptions
 from gwi.fitting.frozen_network import frozen_fit, wants_features
 from gwi.fitting.joint_training import joint_network_fit, split_batches
-from gwi.fitting.learners import TRAIN_HERE
+from gwi.fitting.learners import TRAIN_HERE, name_of
 from gwi.fitting.paper import paper_fit
+from gwi.fitting.priors import infinite
 from gwi.fitting.stream_data import in_memory, stream_data, validation_arrays
 from gwi.fitting.task import Fit
 from gwi.models.strata import Strata
@@ -134,6 +135,10 @@ def _of_stream(estimator: Any, source: RowSource, brought: inputs.Brought, optio
 
 
 def _of_network(estimator: Any, brought: inputs.Brought, mean: Any, options: FitOptions) -> Callable[[], Fit]:
+    if options.divergence == "kl":
+        raise infinite(name_of(mean))
+    if options.prior_mean is not None:
+        raise ValueError("prior_mean is the mean that kernel means fall back to; with a module as mean leave it out.")
     if any(part is not None for part in (brought.sample_weight, brought.groups, brought.context)):
         raise ValueError("A module as mean takes neither sample_weight, groups nor context; leave them out.")
     training, shape = inputs.training_batches(estimator, brought.X, brought.y)

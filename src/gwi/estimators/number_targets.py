@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from gwi._typing import Array
 from gwi._validation import as_array
-from gwi.core.outcomes import NO_END
+from gwi.core.outcomes import NO_END, bounds_of_events
 from gwi.exceptions import ModelFileError
 
 
@@ -104,24 +104,6 @@ def _is_ordered(y: Any) -> bool:
     """Whether these are levels of an ordered categorical of pandas."""
     categorical = getattr(y, "cat", y)
     return hasattr(categorical, "codes") and hasattr(categorical, "categories") and bool(getattr(categorical, "ordered", False))
-
-
-def bounds_of_events(values: NDArray[Any]) -> Array:
-    """Bounds from a structured array of events and times: an event is known, of all else the time is a lower bound.
-
-    Raises:
-        ValueError: when the fields are not a bool and a number.
-    """
-    names = values.dtype.names or ()
-    events = [name for name in names if values.dtype[name].kind == "b"]
-    times = [name for name in names if values.dtype[name].kind in "iuf"]
-    if len(names) != 2 or len(events) != 1 or len(times) != 1:
-        raise ValueError(
-            "A structured target has two fields, whether the event came (bool) and the time (a number); got "
-            f"{', '.join(f'{name} ({values.dtype[name]})' for name in names)}."
-        )
-    time = values[times[0]].astype(np.float64)
-    return np.column_stack([time, np.where(values[events[0]], time, NO_END)])
 
 
 def finite_bounds(values: Any) -> Any:

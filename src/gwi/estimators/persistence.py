@@ -94,6 +94,8 @@ def from_content(
     # A parameter that was an object is not in the file; what it became is in the model.
     if "kernel" not in parameters:
         estimator.set_params(kernel=estimator.model_.posterior.kernel.prior_kernel)
+    if "prior_mean" not in parameters and "divergence" in parameters and "prior_mean" in known:
+        estimator.set_params(prior_mean="(an object that the file does not hold)")
     if "mean" not in parameters:
         estimator.set_params(mean="(an object that the file does not hold)")
     estimator.n_features_in_ = num_features

@@ -24,10 +24,11 @@ class Predictor:
 
     | column | is |
     | --- | --- |
-    | prediction | the mean, or the most probable class |
+    | prediction | the mean, or the most probable class or level |
     | std, lower, upper | of numbers: standard deviation, and the interval |
+    | median, survival_365 | of times to an event, in the place of prediction and std: the probability of none up to each of `times` |
     | quantile_0.9 | of numbers: one for each of `quantiles` |
-    | probability_… | of classes: one for each |
+    | probability_… | of classes, and of levels in order: one for each |
     | epistemic, aleatoric | what more data would cure, and what not: variances, or entropies of classes |
     | ood_score | 0 for rows like those of the fit, 1 far away from all of them |
 
@@ -35,6 +36,7 @@ class Predictor:
         path: of the model file.
         coverage: of the interval from lower to upper.
         quantiles: levels between 0 and 1.
+        times: of times to an event.
         device: where tensors go.
 
     Example:
@@ -43,11 +45,18 @@ class Predictor:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, coverage: float = 0.95, quantiles: Sequence[float] = (), device: str = "cpu"
+        self,
+        path: str | os.PathLike[str],
+        *,
+        coverage: float = 0.95,
+        quantiles: Sequence[float] = (),
+        times: Sequence[float] = (),
+        device: str = "cpu",
     ):
         if not all(0 < level < 1 for level in (coverage, *quantiles)):
             raise ValueError(f"coverage and quantiles lie strictly between 0 and 1; got {coverage} and {tuple(quantiles)}.")
         self.path, self.coverage, self.quantiles, self.device = Path(path), float(coverage), tuple(quantiles), device
+        self.times = tuple(times)
         self._model: GWIRegressor | GWIClassifier | None = None
 
     @property
@@ -72,7 +81,8 @@ class Predictor:
 
     def columns(self, X: Any) -> dict[str, Any]:
         """The columns by name."""
-        return self.model.predict_columns(X, self.coverage, quantiles=self.quantiles, parts=True)
+        asked: dict[str, Any] = {"times": self.times} if self.times else {}
+        return self.model.predict_columns(X, self.coverage, quantiles=self.quantiles, parts=True, **asked)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_model": None}

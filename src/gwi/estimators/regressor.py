@@ -18,13 +18,13 @@ from gwi import parts
 from gwi._typing import Array
 from gwi._validation import as_array, like
 from gwi.core.laws.protocol import log_likelihood_of_bounds, most_probable
+from gwi.estimators.answers import JUDGED, TOTALS, columns_of, kind_of, score_of
 from gwi.estimators.base import GWIEstimator
 from gwi.estimators.number_targets import NumberTargets
 from gwi.estimators.strata import places_of
-from gwi.evaluation.judged import Judged
+from gwi.evaluation.judged import Judged, TargetKind
 from gwi.evaluation.predictive import Predictive
-from gwi.evaluation.regression import score_totals
-from gwi.fitting.likelihoods import likelihood_part, task_of
+from gwi.fitting.likelihoods import chosen_task, likelihood_part, takes_any_likelihood, task_of
 from gwi.fitting.regression import RegressionTask
 from gwi.fitting.task import Task
 from gwi.models.numbers import NumberModel
@@ -48,6 +48,11 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
             is on features of a frozen module, the default where rows are images.
         covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
             weight, number and choice of inducing points.
+        divergence: from the prior, which the generalized loss adds to what the targets say: ``"wasserstein-squared"`` (default),
+            W₂²; ``"wasserstein"``, W₂ itself, with a weight in `Covariance`; or ``"kl"``, which is finite for a kernel mean only.
+        prior_mean: the mean of the prior: a fitted predictor or a function from rows to the target in its own units; kernel means
+            learn what it leaves over, and fall back to it far from the data. Zero, which is the average target, when None. It
+            must not have learned from these rows.
         likelihood: of the targets given f: ``"auto"`` (default) chooses by their support and by held-out rows;
             ``"gaussian"``, ``"student-t"``, ``"log-normal"``, ``"gamma"``, ``"poisson"``, ``"negative-binomial"``, ``"beta"``,
             ``"ordinal"``, ``"few-valued"``, ``"censored"``, ``"robust"``, or one of these as an object with its options, such as
@@ -86,6 +91,41 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
     _targets: NumberTargets
     model_: NumberModel
 
+    def __init__(
+        self,
+        mean: Any = "auto",
+        *,
+        kernel: Any = "auto",
+        covariance: str | parts.Covariance = "auto",
+        divergence: str = "wasserstein-squared",
+        prior_mean: Any = None,
+        likelihood: Any = "auto",
+        tempering: Any = "auto",
+        cv: Any = "auto",
+        max_time: float | None = None,
+        device: str | torch.device = "cpu",
+        dtype: str | torch.dtype = "float32",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(
+            mean,
+            kernel=kernel,
+            covariance=covariance,
+            divergence=divergence,
+            likelihood=likelihood,
+            tempering=tempering,
+            cv=cv,
+            max_time=max_time,
+            device=device,
+            dtype=dtype,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
+        self.prior_mean = prior_mean
+
     def _likelihood(self) -> Any:
         return likelihood_part(self.likelihood)
 
@@ -97,13 +137,17 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         return NumberTargets(are_bounds=isinstance(self._likelihood(), parts.Censored))
 
     def _task(self, rows: Any = None, targets: Any = None, weight: Any = None, groups: Any = None) -> Task:
-        part = self._likelihood()
-        if isinstance(part, parts.Gaussian):
+        part, is_open = self._likelihood(), isinstance(self.likelihood, str) and self.likelihood == "auto"
+        looks = is_open and rows is not None and np.ndim(rows) == 2 and takes_any_likelihood(self.mean)
+        if isinstance(part, parts.Gaussian) and not looks:
             return RegressionTask(part, self.tempering)
         if targets is None:
             raise ValueError(f'likelihood={self.likelihood!r} needs rows in memory, as arrays or a frame; or use "gaussian".')
         y = np.asarray(as_array(targets), dtype=np.float64).reshape(len(targets), -1)
         weight = np.ones(len(y)) if weight is None else weight
+        if looks:
+            levels = self._targets.levels is not None
+            return chosen_task(rows, y, weight, groups, self.tempering, are_bounds=self._targets.are_bounds, are_levels=levels)
         return task_of(part, y, weight, self.tempering)
 
     @property
@@ -235,42 +279,62 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         return like(self.model_.prior_share(rows, self.model_.parts(rows)), X)
 
     def predict_columns(
-        self, X: Any, coverage: float = 0.95, *, quantiles: Sequence[float] = (), parts: bool = False
+        self,
+        X: Any,
+        coverage: float = 0.95,
+        *,
+        quantiles: Sequence[float] = (),
+        parts: bool = False,
+        times: Sequence[float] = (),
     ) -> dict[str, Any]:
         """prediction, std, lower, upper and ood_score by name, from one evaluation; with several targets, `prediction_0`, …
+
+        Of levels in order the most probable one and a probability for each, as for classes. Of censored times the median in the
+        place of prediction and std, and the probability of no event up to each of `times`, such as `survival_365`.
 
         Args:
             X: rows.
             coverage: of the interval from lower to upper.
-            quantiles: levels of more columns, such as `quantile_0.9`.
+            quantiles: levels of more columns, such as `quantile_0.9`; none of levels in order.
             parts: whether variances follow too, `epistemic` and `aleatoric`.
+            times: of censored targets.
         """
         rows, fitted = self._rows(X), self.model_
         parts_of_rows = fitted.parts(rows)
-        mean, std = fitted.law_of(parts_of_rows)
-        lower, upper = fitted.intervals_of(parts_of_rows, coverage, self.conformal)
-        values = {"prediction": mean, "std": std, "lower": lower, "upper": upper}
-        for level, end in zip(quantiles, np.moveaxis(fitted.quantiles_of(parts_of_rows, quantiles), -1, 0), strict=True):
-            values[f"quantile_{level:g}"] = end
-        if parts:
-            values |= dict(zip(("epistemic", "aleatoric"), fitted.variances_of(parts_of_rows), strict=True))
-        one = len(mean) == 1
-        columns = {name if one else f"{name}_{j}": row for name, rows in values.items() for j, row in enumerate(rows)}
+        columns = columns_of(
+            fitted, self._kind, parts_of_rows, coverage, self.conformal, self._targets.levels, quantiles, times, parts
+        )
         return columns | {"ood_score": fitted.prior_share(rows, parts_of_rows)}
+
+    @property
+    def _kind(self) -> TargetKind:
+        """What is predicted, as scores, checks and pictures take it."""
+        return kind_of(self.model_, self.summary_.likelihood, self._targets.levels)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R²; of levels in order the share of rows whose most probable level is right, of censored times Harrell's C-index.
+
+        Args:
+            X: rows.
+            y: their targets.
+            sample_weight: of each row; not of censored times.
+        """
+        if self._kind in ("numbers", "counts"):
+            return float(super().score(X, y, sample_weight))
+        return score_of(self._kind, self.judge(self._rows(X), y), sample_weight)
 
     def judge(self, X: Array, y: Any) -> Judged:
         """The law at rows with a target, of one target."""
         if not len(X):
             return Judged(np.empty(0), np.empty(0), np.empty(0))
-        parts_of_rows = self.model_.parts(X)
-        mean, std = self.model_.law_of(parts_of_rows)
-        if len(mean) != 1:
-            raise ValueError(f"Scores are those of one target; the model has {len(mean)}.")
-        return Judged(mean[0], std[0], np.asarray(y, dtype=np.float64).ravel(), self.model_.laws_of(parts_of_rows)[0])
+        targets = self._targets.encode(y)
+        if len(targets) != len(X):
+            raise ValueError(f"There must be a target for each row; got {len(targets)} targets and {len(X)} rows.")
+        return JUDGED[self._kind](self.model_, self.model_.parts(X), targets)
 
     def score_totals(self, judged: Judged) -> Any:
         """Sums over rows from which scores are computed; those of several parts are added."""
-        return score_totals(judged.law, judged.y)
+        return TOTALS[self._kind](judged)
 
     def __sklearn_tags__(self) -> Any:
         """More than one target is allowed."""

@@ -47,6 +47,8 @@ class TargetColumn:
         """Not fitted."""
         if preset is None:
             return GWIRegressor(mean, **options)
+        if options.get("likelihood", "auto") != "auto":
+            raise UserError("--preset paper is the paper's Gaussian regression; leave --likelihood out.")
         return GWIRegressor(Paper("network" if isinstance(mean, str) and mean == "auto" else mean), **options)
 
     def check(self, y: NDArray[Any], place: str) -> None:
@@ -67,6 +69,9 @@ class TargetColumn:
     def is_known(self, y: NDArray[Any], estimator: Any) -> NDArray[np.bool_]:
         """Whether the estimator can predict each target."""
         return np.ones(len(y), dtype=np.bool_)
+
+    def finish(self, estimator: Any) -> None:
+        """Tell a fitted estimator what it could not see in its targets."""
 
 
 class LabelColumn(TargetColumn):

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.inputs import checked_rows
+from gwi.estimators.likelihood_targets import column_of, column_of_estimator
 from gwi.estimators.persistence import from_content
 from gwi.estimators.regressor import GWIRegressor
-from gwi.estimators.table_targets import TARGETS, TaskName
+from gwi.estimators.table_targets import TARGETS, TargetColumn, TaskName
 from gwi.evaluation.judged import Judged
 from gwi.exceptions import UserError
 from gwi.storage.container import from_bytes
@@ -53,6 +54,9 @@ class Choices:
         jobs: fits side by side, as joblib takes it.
         groups: the column that says which rows belong together; it is no input.
         time: the column that rows are in order of.
+        likelihood: of numbers, by its name.
+        event: the column that says whether the event came, of times to one.
+        levels: names of levels in order, the lowest first; None of other targets.
     """
 
     mean: str = "auto"
@@ -63,6 +67,13 @@ class Choices:
     jobs: int | None = None
     groups: str | None = None
     time: str | None = None
+    likelihood: str = "auto"
+    event: str | None = None
+    levels: tuple[str, ...] | None = None
+
+    def column(self, task: TaskName) -> TargetColumn:
+        """How the column that is predicted is read."""
+        return column_of(task, self.event, self.levels)
 
 
 def fit_table(
@@ -81,12 +92,15 @@ def fit_table(
         raise UserError(f"{path}, column {target!r}: the target is {different[0]} in every row; there is nothing to learn.")
     groups = None if choices.groups is None else groups_of(table, choices.groups)
     drop = [*drop, *([] if choices.groups is None else [choices.groups])]
-    encoder = replace(Encoder.fit(table, target, drop), number_labels=TARGETS[task].number_labels(table, target))
-    TARGETS[task].check(y, f"{path}, column {target!r}")
+    column, inputs = choices.column(task), table.without(choices.event)
+    number_labels = column.number_labels(table, target)
+    encoder = replace(Encoder.fit(inputs, target, drop), number_labels=number_labels, event=choices.event)
+    column.check(y, f"{path}, column {target!r}")
     estimator, X = estimator_for(task, choices), encoder.transform(table)
     with fit_of(path):
         estimator.fit(X, y, groups=groups)
-    return with_encoder(estimator, encoder, [name for name in table.names if name != target])
+    column.finish(estimator)
+    return with_encoder(estimator, encoder, [name for name in inputs.names if name != target])
 
 
 def with_encoder(estimator: Estimator, encoder: Encoder, names: Sequence[str]) -> Estimator:
@@ -111,15 +125,18 @@ def table_rows(estimator: Estimator, table: Table, unlike: Unlike | None = None)
     return X
 
 
-def predict_table(estimator: Estimator, table: Table, coverage: float = 0.95, unlike: Unlike | None = None) -> dict[str, Any]:
+def predict_table(
+    estimator: Estimator, table: Table, coverage: float = 0.95, unlike: Unlike | None = None, times: Sequence[float] = ()
+) -> dict[str, Any]:
     """Columns of predictions for each row, by name."""
-    return estimator.predict_columns(Encoded(table_rows(estimator, table, unlike)), coverage)
+    asked: dict[str, Any] = {"times": times} if len(times) else {}
+    return estimator.predict_columns(Encoded(table_rows(estimator, table, unlike)), coverage, **asked)
 
 
 def known_rows(estimator: Estimator, table: Table) -> tuple[Table, NDArray[Any]]:
     """The rows that have a target, and it: numbers, or labels as text."""
     encoder = encoder_of(estimator)
-    return target_of(table, encoder.target, estimator.task, encoder.number_labels)
+    return target_of(table, encoder.target, column_of_estimator(estimator), encoder.number_labels)
 
 
 def judge_table(estimator: Estimator, table: Table, unlike: Unlike | None = None) -> Judged:
@@ -129,7 +146,7 @@ def judge_table(estimator: Estimator, table: Table, unlike: Unlike | None = None
         UserError: naming a label that the model does not know.
     """
     (known, y), encoder = known_rows(estimator, table), encoder_of(estimator)
-    unknown = np.flatnonzero(~TARGETS[estimator.task].is_known(y, estimator))
+    unknown = np.flatnonzero(~column_of_estimator(estimator).is_known(y, estimator))
     if len(unknown):
         place, classes = known.place(int(unknown[0]), encoder.target), ", ".join(estimator.classes_[:8])
         raise UserError(f"{place}: the model has no class {str(y[unknown[0]])!r}; it has {classes}.")
@@ -212,24 +229,26 @@ def split(
         held_groups = np.random.default_rng(seed).permutation(len(names))[: int(share * len(names))]
         is_held = np.isin(group, held_groups)
         return rows[~is_held], rows[is_held]
-    order, strata = np.random.default_rng(seed).permutation(len(y)), TARGETS[task].strata(y)
+    order, strata = np.random.default_rng(seed).permutation(len(y)), choices.column(task).strata(y)
     groups = [order[strata[order] == stratum] for stratum in np.unique(strata)]
     held = np.concatenate([order[:0], *(group[: int(share * len(group))] for group in groups)])
     return np.setdiff1d(order, held), np.sort(held)
 
 
-def target_of(table: Table, target: str, task: TaskName, number_labels: bool | None = None) -> tuple[Table, NDArray[Any]]:
+def target_of(
+    table: Table, target: str, column: TaskName | TargetColumn, number_labels: bool | None = None
+) -> tuple[Table, NDArray[Any]]:
     """The rows that have a target, and it: numbers, or labels as text.
 
     Args:
         table: rows.
         target: the column to predict.
-        task: what is predicted.
+        column: how it is read; or what is predicted.
         number_labels: whether labels are numbers, decided once for a model; None to decide from these rows.
     """
     if target not in table.names:
         raise no_column(table.source.path, target, table.names, ", the target")
-    return TARGETS[task].read(table, target, number_labels)
+    return (TARGETS[column] if isinstance(column, str) else column).read(table, target, number_labels)
 
 
 def estimator_for(task: TaskName, choices: Choices) -> Estimator:
@@ -245,4 +264,5 @@ def estimator_for(task: TaskName, choices: Choices) -> Estimator:
         n_jobs=choices.jobs,
         verbose=int(choices.verbose),
         cv="auto" if choices.time is None else "time",
+        **({} if choices.likelihood == "auto" else {"likelihood": choices.likelihood}),
     )

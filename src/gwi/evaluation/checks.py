@@ -144,7 +144,7 @@ def training_checks(model: Checkable, x: Float[Tensor, "N D"], num_rows: int) ->
         few_inducing_points(model, rows, levels.noise, num_rows),
         lengthscales(model.posterior.kernel.prior_kernel, x, generator),
         collapsed_variance(levels.variance, levels.least_noise, num_rows),
-        tempering(levels.tempering, levels.variance + levels.noise),
+        tempering(levels.tempering, levels.variance + levels.noise, levels.tempers_noise),
     )
 
 
@@ -246,7 +246,7 @@ def collapsed_variance(variance: Float[Tensor, " J"], noise: Float[Tensor, " J"]
     )
 
 
-def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"]) -> Check:
+def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"], of_noise: bool = True) -> Check:
     """α_T, of the target where it is farthest from one."""
     kind = "tempering-far-from-one"
     factor = factor[(variance > ROUNDING).cpu().numpy()] if len(factor) else factor
@@ -254,12 +254,23 @@ def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"]) -> Chec
         return Check(kind, math.nan)
     value = float(factor[np.argmax(np.abs(np.log(factor)))])
     ratio = max(value, 1 / value)
+    remedy, command_remedy = (
+        'Try another kernel or more inducing points, and tempering="auto" if you set it: away from data the factor is a guess.',
+        ANOTHER_MEAN,
+    )
+    if not of_noise and value > 1:
+        remedy = (
+            "The likelihood may be too narrow, so that f stands in for noise: for counts that vary more than Poisson's take "
+            'likelihood="negative-binomial".'
+        )
+        command_remedy = "Fit again with a likelihood that may vary more, such as --likelihood negative-binomial."
     return Check(
         kind,
         value,
         graded(ratio, note=2.0, warning=4.0, severe=10.0),
-        f"The predictive variance is multiplied by {value:.3g}: covariance and noise are taken to be {ratio:.3g} times too "
+        f"The {'predictive variance' if of_noise else 'variance of f'} is multiplied by {value:.3g}: "
+        f"{'covariance and noise are' if of_noise else 'the covariance is'} taken to be {ratio:.3g} times too "
         f"{'narrow' if value > 1 else 'wide'}.",
-        'Try another kernel or more inducing points, and tempering="auto" if you set it: away from data the factor is a guess.',
-        ANOTHER_MEAN,
+        remedy,
+        command_remedy,
     )

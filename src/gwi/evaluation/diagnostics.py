@@ -17,7 +17,10 @@ from gwi._typing import Array
 from gwi._validation import as_array
 from gwi.core.distributions import conformal_quantile
 from gwi.core.laws.protocol import pit
+from gwi.core.outcomes import as_bounds
 from gwi.evaluation.checks import ANOTHER_MEAN, Check, Finding, found, graded, require_numbers, training_checks
+from gwi.evaluation.levels import class_checks
+from gwi.evaluation.times import time_checks
 from gwi.models.numbers import Parts
 from gwi.models.summary import html_table
 
@@ -34,6 +37,16 @@ RARE, FEW_ROWS = 1e-3, 10
 # hundred training rows have their nearest other row, and at least half a standard deviation, for dense rows are very near.
 NUM_REFERENCE, FAR_FACTOR, TYPICAL, LEAST_FAR = 2000, 2.0, 0.99, 0.5
 CHUNK_SIZE = 4096
+# What helps intervals that are too narrow or too wide, by likelihood.
+GAUSSIAN_REMEDY = 'Use tempering="auto" and likelihood="gaussian", or Gaussian(conformal=True)'
+REMEDIES = {
+    "gaussian": GAUSSIAN_REMEDY,
+    "student-t": 'Use tempering="auto", or StudentT(conformal=True)',
+    "poisson": 'Where counts vary more than Poisson\'s use likelihood="negative-binomial", or Poisson(conformal=True)',
+    "negative-binomial": 'Use NegativeBinomial("input-dependent"), or NegativeBinomial(conformal=True)',
+    "robust": "Targets that it takes for wrong lie outside: judge it on rows without them, or use Robust(conformal=True)",
+}
+OTHER_REMEDY = 'Use likelihood="auto", which tries several, or a likelihood part with conformal=True'
 
 
 @dataclass(frozen=True)
@@ -83,30 +96,54 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     """
     require_numbers(estimator, f"diagnose takes a fitted GWIRegressor; {type(estimator).__name__} is a classifier.")
     rows = estimator._rows(X)
-    model, summary = estimator.model_, estimator.summary_
-    targets = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)
-    if targets.shape[:1] != (len(rows),) or targets.size != len(rows) * len(model.noises):
-        raise ValueError(f"{len(rows)} rows with {len(model.noises)} target(s) were expected; y has the shape {targets.shape}.")
-    targets = targets.reshape(len(rows), -1).T
+    model, summary, kind = estimator.model_, estimator.summary_, estimator._kind
+    targets = _targets(estimator, y, len(rows))
     x = model.scales.rows(rows, model.device)
     z = model.posterior.kernel.inducing_points.detach()
     fit = estimator._fit
     training = fit.data.x if fit is not None else z if len(z) >= summary.num_rows else None
-    if model.has_bounds:
-        raise ValueError("diagnose needs known targets; those of a censored model may be bounds. See evaluation.survival.")
     parts = model.parts(rows)
-    mean, std = model.law_of(parts)
     own = model.embedding.num_own
-    distances = model.distances_of(parts, targets)
-    confident = as_array(estimator.ood_score(X)) < CONFIDENT
+    of_targets: tuple[Check, ...]
+    if kind == "times":
+        of_targets = time_checks(model.laws_of(parts)[0], as_bounds(targets.T))
+    else:
+        mean, std = model.law_of(parts)
+        distances = model.distances_of(parts, targets)
+        confident = as_array(estimator.ood_score(X)) < CONFIDENT
+        of_levels = kind == "levels"
+        calibration = _calibration(model, estimator.conformal, parts, targets, distances, summary.likelihood)
+        first = _mean_and_kernel(distances, np.abs(targets - mean), std, model.scores, confident, of_levels)
+        of_targets = (first, *(_levels(estimator, rows, y) if of_levels else (calibration,)))
     checks = (
-        _mean_and_kernel(distances, np.abs(targets - mean), std, model.scores, confident),
+        of_targets[0],
         *training_checks(model, torch.cat([z, x]) if training is None else training, summary.num_rows),
-        _calibration(model, estimator.conformal, parts, targets, distances),
+        *of_targets[1:],
         _duplicates(x[:, :own], None if training is None else training[:, :own]),
         far_from_training(x[:, :own], (z if training is None else training)[:, :own]),
     )
     return Diagnosis(found(checks), tuple((check.kind, check.value) for check in checks), len(rows))
+
+
+def _targets(estimator: Any, y: Any, num_rows: int) -> Array:
+    """Targets, one row each; of times the lower and the upper bounds."""
+    if estimator._kind in ("levels", "times"):
+        targets = np.asarray(estimator._targets.encode(y), dtype=np.float64)
+        if len(targets) != num_rows:
+            raise ValueError(f"There must be a target for each row; got {len(targets)} targets and {num_rows} rows.")
+        return targets.T
+    num_targets = len(estimator.model_.noises)
+    targets = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)
+    if targets.shape[:1] != (num_rows,) or targets.size != num_rows * num_targets:
+        raise ValueError(f"{num_rows} rows with {num_targets} target(s) were expected; y has the shape {targets.shape}.")
+    return targets.reshape(num_rows, -1).T
+
+
+def _levels(estimator: Any, rows: Array, y: Any) -> tuple[Check, ...]:
+    """Are probabilities of levels right on average, for all and for each?"""
+    judged = estimator.judge(rows, y)
+    names = estimator.model_.level_values if estimator._targets.levels is None else estimator._targets.levels
+    return class_checks(judged.first, judged.y, names, "Level")
 
 
 def _mean_and_kernel(
@@ -115,6 +152,7 @@ def _mean_and_kernel(
     std: Float[Array, "J N"],
     scores: Float[Tensor, "J V"],
     confident: Bool[NDArray[Any], " N"],
+    of_levels: bool = False,
 ) -> Check:
     """The share of rows where the kernel is confident at which the target's distance from the middle of its law is a surprise.
 
@@ -122,7 +160,7 @@ def _mean_and_kernel(
     """
     kind = "mean-and-kernel-disagree"
     num_confident = int(confident.sum())
-    if num_confident < FEW_ROWS:
+    if num_confident < FEW_ROWS or not scores.shape[1]:
         return Check(kind, math.nan)
     sorted_scores = scores.cpu().numpy()
     num_judged = sorted_scores.shape[1]
@@ -135,19 +173,27 @@ def _mean_and_kernel(
     chance = betabinom.sf(surprises[worst] - 1, num_confident, num_judged + 1 - rank, rank)
     own = float(np.median(errors[worst, confident]))
     typical = float(np.median((errors / std)[worst, confident]))
+    unit = "levels" if of_levels else "in the target's unit"
     return Check(
         kind,
         float(value),
         graded(value, warning=0.15, severe=0.3) if chance < RARE else None,
         f"The kernel is confident at {num_confident} of {len(confident)} rows, and at {value:.0%} of these the error is larger "
-        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {own:.3g} in the target's unit, "
-        f"{typical:.2g} predicted standard deviations).",
+        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {own:.3g} "
+        f"{unit}, {typical:.2g} predicted standard deviations).",
         'Give the mean what the kernel assumes (periodic features, mean="svgp-all", a stack), or use a kernel that assumes less.',
         ANOTHER_MEAN,
     )
 
 
-def _calibration(model: Any, conformal: bool, parts: Parts, y: Float[Array, "J N"], distances: Float[Array, "J N"]) -> Check:
+def _calibration(
+    model: Any,
+    conformal: bool,
+    parts: Parts,
+    y: Float[Array, "J N"],
+    distances: Float[Array, "J N"],
+    likelihood: str = "gaussian",
+) -> Check:
     """Coverage minus its nominal value, where it is farthest from it: among places where chance is not the reason, if any."""
     kind = "miscalibrated"
     num_rows, num_judged = distances.shape[1], model.scores.shape[1]
@@ -170,8 +216,7 @@ def _calibration(model: Any, conformal: bool, parts: Parts, y: Float[Array, "J N
         float(value),
         graded(abs(value), note=0.05, warning=0.1, severe=0.2) if chance < RARE else None,
         f"Intervals of {level:.0%} hold {level + value:.0%} of {num_rows} rows: too {'wide' if value > 0 else 'narrow'}.",
-        'Use tempering="auto" and likelihood="gaussian", or Gaussian(conformal=True); where rows differ from training rows, '
-        "update(X, y) with some.",
+        f"{REMEDIES.get(likelihood.split(',')[0], OTHER_REMEDY)}; where rows differ from training rows, update(X, y) with some.",
         "Fit again with rows like these among the training rows; until then read intervals with this gap in mind.",
     )
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from gwi._typing import Array
+
+# What is predicted, as scores, checks, pictures and reports take it.
+TargetKind = Literal["numbers", "counts", "levels", "times", "classes"]
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,9 @@ class Judged:
     """Predictions and targets of some rows.
 
     Attributes:
-        first: the mean, or a probability for each class.
-        std: the standard deviation; None for classes.
-        y: the target, or the place of the label among the classes.
+        first: the mean, of times the median; or a probability for each class or level.
+        std: the standard deviation; None for classes, levels and times.
+        y: the target, of times its bounds; or the place of the label among the classes or levels.
         law: of the target; None for classes, and where there are no rows.
     """
 

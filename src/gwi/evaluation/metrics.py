@@ -34,11 +34,13 @@ def nll(y: Any, predicted: Any) -> float:
 def pit(y: Any, predicted: Any) -> Array:
     """The probability integral transform: where y lies in its distribution, uniform between 0 and 1 where that is right.
 
+    Of counts and other single values it is drawn by lot between the probabilities of less than y and of at most y.
+
     Args:
         y: targets.
         predicted: from `predict_dist`.
     """
-    found: Array = predicted.cdf(y)
+    found: Array = predicted.pit(y)
     return found
 
 

@@ -12,7 +12,8 @@ from gwi._typing import Array
 from gwi.core.laws.discrete import DiscreteLaw
 from gwi.core.laws.gaussian import Law
 from gwi.core.laws.others import as_scipy, as_torch, described
-from gwi.core.laws.protocol import PredictiveLaw
+from gwi.core.laws.protocol import PredictiveLaw, survival_of
+from gwi.core.laws.protocol import pit as places
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,11 @@ class Predictive:
         return self._shaped([_std(law) for law in self.laws])
 
     @property
+    def median(self) -> Array:
+        """The value with one half of the probability at or below it."""
+        return self.ppf(0.5)
+
+    @property
     def var(self) -> Array:
         """Its variance."""
         return np.square(self.std)
@@ -79,6 +85,16 @@ class Predictive:
     def cdf(self, y: Any) -> Array:
         """The probability of a value of at most y."""
         return self._shaped([law.cumulative(part) for law, part in self._with(y)])
+
+    def survival(self, times: float | Sequence[float]) -> Array:
+        """The probability of a larger value than each of some numbers, such as of no event up to a time; they are the last axis.
+
+        Args:
+            times: one number, or some.
+        """
+        at = np.asarray(times, dtype=np.float64)
+        found = [self._shaped([survival_of(law, np.full(len(self), one)) for law in self.laws]) for one in np.atleast_1d(at)]
+        return found[0] if at.ndim == 0 else np.stack(found, axis=-1)
 
     def ppf(self, level: float | Sequence[float]) -> Array:
         """The quantile of one level; of several levels the last axis runs over them."""
@@ -98,6 +114,10 @@ class Predictive:
         """Draws of each row by itself; the last axis runs over them."""
         rng = np.random.default_rng(random_state)
         return self._shaped([np.moveaxis(law.sample(size, rng), 0, -1) for law in self.laws])
+
+    def pit(self, y: Any) -> Array:
+        """Where y lies in its distribution, from 0 to 1; of counts and other single values by lot inside the jump at y."""
+        return self._shaped([places(law, part) for law, part in self._with(y)])
 
     def crps(self, y: Any) -> Array:
         """The continuous ranked probability score of each row, lower is better."""

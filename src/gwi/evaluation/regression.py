@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from gwi._typing import Array
 from gwi.core.laws.gaussian import Law as Law
-from gwi.core.laws.protocol import PredictiveLaw
+from gwi.core.laws.protocol import PredictiveLaw, pit
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Scores:
         width_95: mean width of the 95 % interval.
         interval_score_95: mean width of the 95 % interval plus 40 times the distance of each target outside it (Gneiting and
             Raftery, 2007); the true law has the least.
-        calibration_error: root mean square, over levels p = 1 … 99 %, of p minus the share of targets below the p-quantile.
+        calibration_error: root mean square, over levels p = 1 … 99 %, of p minus the share of targets below the p-quantile; of
+            counts and other single values by lot where the target is the quantile.
     """
 
     nll: float
@@ -98,7 +99,7 @@ def score_totals(law: PredictiveLaw, y: Float[Array, " N"]) -> ScoreTotals:
         interval_score(*intervals[1], y, 0.95),
         np.abs(error),
     ]
-    below = (law.cumulative(y)[:, None] <= LEVELS).sum(0).astype(np.float64)
+    below = (pit(law, y)[:, None] <= LEVELS).sum(0).astype(np.float64)
     return ScoreTotals(len(y), np.array([column.sum() for column in columns]), below)
 
 

@@ -31,7 +31,7 @@ from gwi.fitting.learners import estimator_learner, kernel_member
 from gwi.fitting.logit_correction import corrected
 from gwi.fitting.logit_scales import Judgement, TemperingName, choose_scales
 from gwi.fitting.logit_targets import dirichlet_coding, indicator_coding, indicator_rates, indicators, rescaled
-from gwi.fitting.regression import holds_all_rows
+from gwi.fitting.scores import holds_all_rows
 from gwi.fitting.stacking import best_scale, logit_weights
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.classification import ClassificationModel, UsualScores, energy, prior_share_of
@@ -280,7 +280,6 @@ class ClassificationTask(Task):
             note=note,
         )
         return model, summary
-
 
     @torch.no_grad()
     def _label_scores(

@@ -24,7 +24,7 @@ from gwi.core.scaling import Scales
 from gwi.core.training import train
 from gwi.fitting.folds import Folds
 from gwi.models.strata import Strata
-from gwi.parts import ContextChoice, Covariance, Features
+from gwi.parts import ContextChoice, Covariance, DivergenceKind, Features
 
 T = TypeVar("T")
 Mean = Callable[[Tensor], Tensor]
@@ -55,6 +55,8 @@ class FitOptions:
         cv: how training rows judge: a number of folds, ``"auto"``, ``"time"``, a splitter, or pairs of row numbers.
         n_jobs: of joblib, for fits that are independent of each other.
         context: where W₂ is taken beside the data: rows in the user's units, or the name of a rule for them; None: nowhere.
+        divergence: between prior and posterior.
+        prior_mean: what kernel means learn the rest of, from rows to targets in the user's units; zero when None.
         strata: of the rows that judge; None where intervals and sets are those of all rows.
         report: called with the name of a stage and the share of it that is done.
     """
@@ -68,6 +70,8 @@ class FitOptions:
     cv: Any = "auto"
     n_jobs: int | None = None
     context: NDArray[Any] | ContextChoice | None = None
+    divergence: DivergenceKind = "wasserstein-squared"
+    prior_mean: Any = None
     strata: Strata | None = None
     report: Report = silent
 

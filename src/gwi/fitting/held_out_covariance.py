@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from jaxtyping import Float
+from scipy.optimize import brentq
 from torch import Tensor
 
 from gwi.core.context import context_covariance, context_rows, noise_sized_points
 from gwi.core.covariance import (
+    CovarianceProblem,
     bounded_by_prior,
+    covariance_objective,
     covariance_problem,
     matched_divergence_weights,
     relative_gap,
@@ -22,12 +26,12 @@ from gwi.core.covariance import (
     wasserstein_covariance,
 )
 from gwi.core.kernels import SparsePosteriorKernel, residual_variance, whitened_features
-from gwi.core.linalg import cholesky
+from gwi.core.linalg import cholesky, positive_semidefinite_factor
 from gwi.core.measures import kernel_matrix
 from gwi.core.prior import PriorFit
 from gwi.core.row_sums import RowSums
 from gwi.fitting.data import FitData, FitOptions, variance_at
-from gwi.parts import Covariance
+from gwi.parts import Covariance, DivergenceKind
 
 CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
 
@@ -111,6 +115,8 @@ class CovarianceSolver:
         covariance: what is asked for.
         context: rows beyond the data on which W₂ is taken too.
         sparse: what ``"auto"`` is where Z are not all rows.
+        divergence: that the covariance minimises the loss with.
+        distance: ‖m_Q − m_P‖² at the data, which W₂ unsquared weighs S by.
     """
 
     def __init__(
@@ -121,7 +127,12 @@ class CovarianceSolver:
         covariance: Covariance,
         context: Float[Tensor, "C D"] | None = None,
         sparse: CovarianceName = "titsias",
+        divergence: DivergenceKind = "wasserstein-squared",
+        distance: float = 0.0,
     ):
+        self.divergence, self.distance = divergence, distance
+        # What a reader should know of the divergence.
+        self.said = ""
         self.data, self.prior, self.z, self.context = data, prior, z, context
         self.kind = "wasserstein" if context is not None else decided_kind(covariance, sparse, all_rows=z is data.x)
         self.weight = covariance.weight
@@ -135,8 +146,8 @@ class CovarianceSolver:
 
     @property
     def _fixed_weight(self) -> float:
-        """β as it was given; Titsias' S has none."""
-        return 0.0 if self.weight == "auto" else float(self.weight)
+        """β as it was given; Titsias' S has none, but where KL was asked for with one."""
+        return 0.0 if self.weight == "auto" or self._ignores_weight else float(self.weight)
 
     def rough_variance(self, noise_variance: float) -> Float[Tensor, " V"]:
         """r at the held-out rows, near enough to find the level of the noise by."""
@@ -161,10 +172,50 @@ class CovarianceSolver:
             if self.context is not None:
                 solved[level] = self._with_context(level, self.context, tolerance)
                 continue
-            optimum = (*self._titsias(level), 0.0) if self.kind == "titsias" else self._optimal(level, beta, tolerance)
+            if self.divergence == "wasserstein" and self.weight != "auto":
+                beta = self._squared_weight(level, beta)
+                self.said = f"W₂ with the weight {self._fixed_weight:.3g} is W₂² with {beta:.3g} at its minimum"
+            if self.kind == "titsias":
+                optimum = (*self._titsias(level * (beta or 1.0)), 0.0)
+            else:
+                optimum = self._optimal(level, beta, tolerance)
             s, variance, gap = optimum
             solved[level] = HeldOutCovariance(self.kind, s, variance, self._prior_variance, beta, gap)
         return [solved[level] for level in noise_variances]
+
+    @property
+    def _ignores_weight(self) -> bool:
+        return self.kind == "titsias" and self.divergence != "kl"
+
+    @torch.no_grad()
+    def _squared_weight(self, noise_variance: float, beta: float) -> float:
+        """b at which W₂² has the minimiser of β W₂: there 2 b W₂(Q_b, P) = β, because the gradient of β W₂ is β ∇W₂²/2W₂.
+
+        W₂ is at least the distance of the means and at most that and all of k, which bounds b from both sides.
+        """
+        x, z = self.data.x, self.z
+        level = float(variance_at(self.prior.kernel, x[:1000]).mean())
+        problem = None if z is x else self._problem(noise_variance, 1.0)
+
+        def distance(log_b: float) -> float:
+            b = math.exp(log_b)
+            if problem is None:
+                spread = level * (1 - 1 / float(shrinkage(noise_variance, self.data.num_rows, b))) ** 2
+            else:
+                part = replace(problem, precision=problem.precision - 1.0 + b, divergence_weight=b)
+                s = wasserstein_covariance(part, tolerance=ROUGH_TOLERANCE, max_iterations=30).whitened_covariance
+                likelihood = part.precision - b
+                factor = positive_semidefinite_factor(s, name="S")
+                in_span = (part.features.mT @ factor).square().sum(-1)
+                variance = part.residual_factor.square().sum(-1) + in_span
+                spread = (float(covariance_objective(part, factor)) - float((likelihood * variance).mean())) / b
+            return log_b + math.log(2) + math.log(max(self.distance + spread, 1e-30)) / 2 - math.log(beta)
+
+        lowest = math.log(beta / 2) - math.log(self.distance + level) / 2
+        highest = math.log(beta / 2) - math.log(max(self.distance, 1e-6 * level)) / 2
+        if distance(highest) <= 0:
+            return math.exp(highest)
+        return math.exp(brentq(distance, lowest - 1e-6, highest, xtol=1e-3))
 
     @torch.no_grad()
     def _optimal(self, noise_variance: float, beta: float, tolerance: float) -> tuple[Tensor, Tensor, float]:
@@ -225,10 +276,10 @@ class CovarianceSolver:
             variance[inside] = variance_at(self._posterior(titsias_covariance(sums)), held_out.x[inside])
         return s, variance
 
-    def _solved(self, noise_variance: float, beta: float, tolerance: float) -> tuple[Float[Tensor, "M M"], float]:
+    def _problem(self, noise_variance: float, beta: float) -> CovarianceProblem:
         data, z = self.data, self.z
         rows = torch.randperm(len(data.x), generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(data.x.device)
-        problem = covariance_problem(
+        return covariance_problem(
             self.prior.kernel,
             z,
             data.x[rows],
@@ -236,6 +287,9 @@ class CovarianceSolver:
             num_data=data.num_rows,
             divergence_weight=beta,
         )
+
+    def _solved(self, noise_variance: float, beta: float, tolerance: float) -> tuple[Float[Tensor, "M M"], float]:
+        z, problem = self.z, self._problem(noise_variance, beta)
         if self.kind == "trained":
             with torch.enable_grad():
                 s, _ = trained_covariance(problem, 0.01 * torch.eye(len(z), dtype=z.dtype, device=z.device))

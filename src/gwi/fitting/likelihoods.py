@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
+from torch import nn
 
 from gwi._typing import Array
 from gwi.core.likelihoods.censored import CensoredFamily
@@ -17,9 +19,11 @@ from gwi.core.likelihoods.ordinal import OrdinalFamily
 from gwi.core.likelihoods.robust import RobustFamily
 from gwi.core.likelihoods.shapes import LOGISTIC, NORMAL, WEIBULL
 from gwi.core.outcomes import NO_END, Outcome
+from gwi.fitting.likelihood_choice import MOST_VALUES, chosen
 from gwi.fitting.linked import LinkedTask
 from gwi.fitting.regression import RegressionTask
 from gwi.fitting.task import Task
+from gwi.parts import Frozen, Joint, Paper, Trained
 from gwi.parts.likelihoods import (
     LIKELIHOODS,
     Beta,
@@ -35,8 +39,6 @@ from gwi.parts.likelihoods import (
     StudentT,
 )
 
-# A likelihood with a probability for each value takes no more of them.
-MOST_VALUES = 20
 SHAPES = {"normal": NORMAL, "weibull": WEIBULL, "logistic": LOGISTIC}
 Float2D = NDArray[Any]
 Tempering = float | Literal["auto"] | None
@@ -63,6 +65,30 @@ def likelihood_part(asked: Any) -> Any:
         f"likelihood is a name, a part such as gwi.Poisson(), an object with the functions of Family, or one of GPyTorch; "
         f"got {asked!r}."
     )
+
+
+def takes_any_likelihood(mean: Any) -> bool:
+    """Whether a mean, or each of a list, can be one of f for whatever likelihood is chosen.
+
+    The values of a torch module, and of features of one, are what its user takes them for: the target itself.
+    """
+    items = list(mean) if isinstance(mean, list | tuple) else [mean]
+    own = ("auto", *LinkedTask.names)
+    modules = (nn.Module, Frozen, Joint, Paper, Trained)
+    return all(item in own if isinstance(item, str) else not isinstance(item, modules) for item in items)
+
+
+def chosen_task(
+    rows: NDArray[Any], y: Float2D, weight: Array, groups: NDArray[Any] | None, tempering: Tempering, **kinds: bool
+) -> Task:
+    """The task of the likelihood that suits the targets; `kinds` says whether these are bounds, or levels."""
+    choice = chosen(rows, y, weight, groups, **kinds)
+    if isinstance(choice.part, Gaussian):
+        return RegressionTask(choice.part, tempering, outcome=Outcome(low=choice.low), note=choice.why)
+    task = task_of(choice.part, y, weight, tempering)
+    if choice.counts:
+        task = replace(task, families=(PoissonFamily(), NegativeBinomialFamily()))  # type: ignore[type-var]
+    return replace(task, note=choice.why)  # type: ignore[type-var]
 
 
 def task_of(part: Any, y: Float2D, weight: Array, tempering: Tempering) -> Task:

@@ -25,6 +25,7 @@ from gwi.core.means import (
     ModuleMean,
     OriginalRowsMean,
     RescaledMean,
+    SumMean,
     log_of_standardised,
 )
 from gwi.core.means import affine as on_a_line
@@ -94,6 +95,8 @@ class LinkedTask(Task):
         '"auto", "svgp", "network", "linear", a torch module with values of f, a scikit-learn regressor, a callable, or a list '
         "of these"
     )
+    note: str = ""
+    prior_mean: nn.Module | None = None
 
     @property
     def family(self) -> Family:
@@ -164,7 +167,9 @@ class LinkedTask(Task):
 
     def prior_data(self, data: FitData) -> FitData:
         """Working responses around the linear mean, with the weights that go with them."""
-        if self.start is None:
+        if self.prior_mean is not None:
+            f = self.prior_mean(data.x)[0]
+        elif self.start is None:
             f = torch.full_like(data.weight, linear_fit(self.family, self.own(data.y), data.x[:, :0], data.weight).intercept)
         else:
             f = self.start.at(self._few_columns(data))
@@ -191,11 +196,16 @@ class LinkedTask(Task):
         found: list[nn.Module] = []
         for seen, fit in zip(rows, fits, strict=True):
             y, weight, x = self.own(data.y[:, seen]), data.weight[seen], data.x[seen]
-            level = linear_fit(self.family, y, x[:, :0], weight).intercept
             # Where every row is a centre, a fold has those that it has seen.
             z = basis if basis is not data.x or seen is everything else x
-            v = kernel_coefficients(self.family, y, x, weight, self.phi, fit.kernel, z, level)
-            found.append(on_a_line(KernelMean(fit.kernel, z, v[None]), x.new_tensor([level]), x.new_ones(1)))
+            if self.prior_mean is None:
+                level = x.new_tensor([linear_fit(self.family, y, x[:, :0], weight).intercept])
+                below = level.expand(len(x))
+            else:
+                below = self.prior_mean(x)[0]
+            v = kernel_coefficients(self.family, y, x, weight, self.phi, fit.kernel, z, below)
+            own = KernelMean(fit.kernel, z, v[None])
+            found.append(on_a_line(own, level, x.new_ones(1)) if self.prior_mean is None else SumMean([self.prior_mean, own]))
         held_out = data.held_out.predicted(found[0], found[1:])
         return Member("svgp", found[0], held_out, time.perf_counter() - start)
 

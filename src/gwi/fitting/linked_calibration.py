@@ -21,7 +21,7 @@ from gwi.fitting.data import FitData
 from gwi.fitting.held_out_covariance import HeldOutCovariance
 from gwi.fitting.hyperparameters import is_wide
 from gwi.fitting.linked_means import fitted_dispersion, mean_nll
-from gwi.fitting.regression import holds_all_rows
+from gwi.fitting.scores import holds_all_rows
 from gwi.fitting.task import StackedMean
 from gwi.models.linked import LinkedModel, law_of_family
 from gwi.models.strata import ascending

@@ -140,7 +140,7 @@ def kernel_coefficients(
     phi: float,
     kernel: Kernel,
     z: Float[Tensor, "M D"],
-    centre: float,
+    centre: Float[Tensor, " N"],
 ) -> Float[Tensor, " M"]:
     """The whitened v that maximises Σ w log p(y | c + φᵀv) − ½ ‖v‖²: the mode of f under the prior, by Newton's method."""
     factor = cholesky(kernel_matrix(kernel, z), name="k(Z, Z)").factor

@@ -33,7 +33,7 @@ from gwi.core.scaling import StandardisedRows
 from gwi.core.training import train
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.hyperparameters import PriorChoice
-from gwi.fitting.regression import average_nll, own_rmse
+from gwi.fitting.scores import average_nll, own_rmse
 from gwi.fitting.task import Fit, Member, StackedMean
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary

@@ -37,6 +37,7 @@ from gwi.fitting.held_out_covariance import (
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.jobs import run_pending
 from gwi.fitting.learners import learn, name_of, stack
+from gwi.fitting.priors import finite_means, under, with_prior_mean
 from gwi.fitting.task import Fit, StackedMean, Task
 
 # Nats of held-out rows by which another mean must be better than the stack. On practice tables with 60, 100 and 200 rows the GP
@@ -118,7 +119,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
         means: which; None for the task's plan.
         options: how.
     """
-    task = task.prepared(data)
+    task, means = with_prior_mean(task, data, options).prepared(data), finite_means(means, options)
     items, plan_note = task.plan(data, options.max_time) if means is None else (list(means), "")
     kernel, kernel_note = row_kernel(options.kernel, data.x.shape[1], data.num_rows)
     options.report("prior", 0.0)
@@ -131,7 +132,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
         num_free=task.num_free(task.num_outputs(data.y)),
     )
     # Processes that share the rows have all found it, each to its own last digit.
-    prior = data.agreed(prior)
+    prior = under(options.divergence, data.agreed(prior))
     learned = []
     for place, item in enumerate(items):
         options.report(name_of(item), 0.0)
@@ -146,7 +147,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
     tries += [] if prior.of_bound is None else [(prior.of_bound, stacked, SURE_GAIN_OF_MANY)]
     best: Fit | None = None
     for choice, weighed, gain in tries:
-        found = finish(data.noted(plan_note, kernel_note), task, choice, weighed, options)
+        found = finish(data.noted(task.note, plan_note, kernel_note), task, choice, weighed, options)
         if best is None or data.agreed(found.summary.held_out_nll[1] < best.summary.held_out_nll[1] - gain):
             best = found
     assert best is not None
@@ -170,7 +171,9 @@ def finish(
     fitted, refined, said = task.refine(data, prior, stacked, options)
     z, context = with_context(data, fitted, prior.inducing_points, options)
     rows = task.covariance_data(data, refined)
-    solver = CovarianceSolver(rows, fitted, z, options.covariance, context, task.sparse_covariance)
+    solver = CovarianceSolver(
+        rows, fitted, z, options.covariance, context, task.sparse_covariance, options.divergence, task.distance(data, refined)
+    )
     covariances = solver.solve(task.noise_levels(rows, solver, refined))
     s = torch.stack([part.whitened_covariance for part in covariances])
     means, prior_kernel, z, embedding = widened([member.mean for member in refined.members], fitted.kernel, z, embedding)
@@ -180,7 +183,7 @@ def finish(
     handover = task.handover(refined, data.held_out, covariances, kernel) if knows else None
     mean = stack(means, refined.weights, handover)
     posterior = GaussianMeasure(mean, kernel).requires_grad_(False).eval()
-    note = "; ".join(filter(None, (data.note, said, said_of_context(covariances), said_of_gap(covariances))))
+    note = "; ".join(filter(None, (data.note, said, said_of_context(covariances), said_of_gap(covariances), solver.said)))
     model, summary = task.calibrate(data, posterior, refined, covariances, embedding, note)
     # For looks at the model at training rows; these carry the average of what others add.
     wide = data if z.shape[1] == data.x.shape[1] else replace(data, x=pad(data.x, (0, z.shape[1] - data.x.shape[1])))

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LassoCV, RidgeCV
 from torch import Tensor, nn
 
-from gwi._typing import Array
-from gwi.core.distributions import DEGREES, STACK_OPTIMISM, Tails, choose_tails, log_density, match_coverage
+from gwi.core.distributions import DEGREES, STACK_OPTIMISM, Tails, choose_tails, match_coverage
 from gwi.core.handover import Handover
 from gwi.core.kernels import SparsePosteriorKernel
-from gwi.core.means import KernelMean, RescaledMean, SumMean, log_of_standardised
+from gwi.core.means import RescaledMean, SumMean, log_of_standardised
 from gwi.core.measures import GaussianMeasure
 from gwi.core.noise import NoiseFit, effective_rows, fit_noise, noise_features
 from gwi.core.outcomes import Outcome
@@ -30,6 +29,8 @@ from gwi.fitting.held_out_covariance import CovarianceSolver, HeldOutCovariance
 from gwi.fitting.hyperparameters import PriorChoice, is_wide, prior_for
 from gwi.fitting.jobs import Pending
 from gwi.fitting.learners import estimator_learner, kernel_member, linear_learner, network_learner
+from gwi.fitting.priors import added, beside, scaled_noise
+from gwi.fitting.scores import average_nll, holds_all_rows, own_rmse
 from gwi.fitting.stacking import convex_weights, cross_fitted, student_precision
 from gwi.fitting.task import Member, StackedMean, Task
 from gwi.models.regression import RegressionModel
@@ -76,6 +77,8 @@ class RegressionTask(Task):
         '"auto", "svgp", "svgp-all", "network", "svgp+network", "linear", "lasso", a torch module, a scikit-learn regressor, '
         "a callable, or a list of these"
     )
+    note: str = ""
+    prior_mean: nn.Module | None = None
 
     def weights(self, weight: NDArray[Any]) -> NDArray[Any]:
         """Whole numbers say how often a row stands there, as merged rows do; others are relative."""
@@ -96,6 +99,10 @@ class RegressionTask(Task):
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
         """Σ_j (m_j − y_j)² of each row."""
         return (outputs - targets).square().sum(-1)
+
+    def prior_data(self, data: FitData) -> FitData:
+        """Less the mean of P."""
+        return beside(self.prior_mean, data)
 
     def linear_path(
         self, x: Float[Tensor, "N D"], y: Float[Tensor, "J N"], weight: Float[Tensor, " N"]
@@ -123,15 +130,19 @@ class RegressionTask(Task):
             raise ValueError(
                 'mean="svgp-all" has a basis function for every row, which rows from a stream are too many for; use "svgp".'
             )
-        fits = (prior, *prior.without_folds)
+        fits, scale = (prior, *prior.without_folds), scaled_noise(options)
         noises = [fit.noise_variance if fit.noise_variances is None else fit.noise_variances[:, None] for fit in fits]
+        noises = noises if scale == 1 else [scale * noise for noise in noises]
         points = data.x if name == "svgp-all" else basis
+        # Kernel means learn what the mean of P leaves over, and fall back to it.
+        data = beside(self.prior_mean, whole := data)
         kernel = kernel_member(name, data, prior, points, [fit.kernel for fit in fits], noises)
         if name != "svgp+network":
-            return kernel
+            return added(self.prior_mean, kernel, whole)
         rest = network_learner(data.less(kernel.mean, kernel.held_out), self, Network(), prior, options, place)
         mean = SumMean([kernel.mean, rest.mean])
-        return Member(name, mean, kernel.held_out + rest.held_out, kernel.seconds + rest.seconds)
+        both = Member(name, mean, kernel.held_out + rest.held_out, kernel.seconds + rest.seconds)
+        return added(self.prior_mean, both, whole)
 
     def in_own_units(self, mean: nn.Module, scales: Scales, shape: tuple[int, ...] | None = None) -> nn.Module:
         """A mean in the user's own units, seen from standardised rows and targets."""
@@ -179,7 +190,8 @@ class RegressionTask(Task):
     ) -> Handover | None:
         """To a stack of the other means, whose squared error there is taken to be four times that at home (decision 19)."""
         gives = torch.tensor([member.name in KERNEL_MEANS for member in stacked.members])
-        if gives.all() or not gives.any() or len(held_out.x) < FEWEST_JUDGES:
+        # A prior mean of the user's own is what they shall fall back to.
+        if self.prior_mean is not None or gives.all() or not gives.any() or len(held_out.x) < FEWEST_JUDGES:
             return None
         predictions = torch.stack([member.held_out for member in stacked.members])[~gives]
         shares = torch.zeros_like(stacked.weights)
@@ -294,16 +306,15 @@ class RegressionTask(Task):
             noise=tuple(fit.penalty for fit in fits),
             degrees_of_freedom=tuple(degrees),
             note=note,
-            likelihood=self.likelihood_name,
+            likelihood=self._likelihood_name(degrees),
         )
         return model, summary
 
-    @property
-    def likelihood_name(self) -> str:
-        """For the summary."""
+    def _likelihood_name(self, degrees: Sequence[float]) -> str:
+        """For the summary, now that tails are known."""
         if isinstance(self.likelihood, LogNormal):
             return "log-normal"
-        name = "student-t" if isinstance(self.likelihood, StudentT) else "gaussian"
+        name = "student-t" if any(math.isfinite(d) for d in degrees) else "gaussian"
         return name if self.outcome.low is None else f"{name} above {self.outcome.low:g}"
 
     def _own_nll(self, data: FitData) -> float:
@@ -369,22 +380,3 @@ def choose_noise(
         unit=unit,
         generator=torch.Generator().manual_seed(0),
     )
-
-
-def average_nll(residuals: Tensor, variance: Tensor, weight: Tensor, degrees_of_freedom: Sequence[float]) -> float:
-    """The weighted mean NLL of the residuals under laws with this variance, summed over targets."""
-    std, w = variance.sqrt().cpu().numpy(), weight.cpu().numpy()
-    z = residuals.cpu().numpy() / std
-    nll = [np.log(s) - log_density(row, degrees) for row, s, degrees in zip(z, std, degrees_of_freedom, strict=True)]
-    return float(np.sum([np.average(row, weights=w) for row in nll]))
-
-
-def own_rmse(residuals: Float[Tensor, "J V"], y_scale: Float[Array, " J"]) -> tuple[float, ...]:
-    """The root mean squared error of each target in its own units, from standardised residuals."""
-    return tuple((residuals.square().mean(-1).sqrt().cpu().numpy() * y_scale).tolist())
-
-
-def holds_all_rows(posterior: GaussianMeasure, num_rows: int) -> bool:
-    """Whether every row is an inducing point of the covariance, or the centre of a basis function of the mean."""
-    bases = [part.inducing_points for part in posterior.modules() if isinstance(part, KernelMean)]
-    return any(len(points) == num_rows for points in (posterior.kernel.inducing_points, *bases))

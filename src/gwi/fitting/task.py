@@ -127,10 +127,14 @@ class Task(ABC):
     Attributes:
         names: of means that are called by name.
         wanted: what a mean may be, in words.
+        note: for the summary.
+        prior_mean: of P, as means of this task are; zero when None.
     """
 
     names: tuple[str, ...]
     wanted: str
+    note: str = ""
+    prior_mean: nn.Module | None = None
     # What ``covariance="auto"`` is where Z are not all rows.
     sparse_covariance: ClassVar[Literal["wasserstein", "titsias"]] = "titsias"
 
@@ -195,6 +199,14 @@ class Task(ABC):
     def num_outputs(self, y: Float[Tensor, "J N"]) -> int:
         """Of means: as many as numbers of a target, where these are no bounds."""
         return len(y)
+
+    def distance(self, data: FitData, stacked: StackedMean) -> float:
+        """‖m_Q − m_P‖² at the held-out rows, averaged over outputs: what the mean adds to W₂²."""
+        held_out = data.held_out
+        values = stacked.scale * stacked.held_out
+        if self.prior_mean is not None:
+            values = values - held_out.predicted(self.prior_mean, [self.prior_mean] * held_out.num_folds)
+        return float((values.square().mean(0) * held_out.weight).sum() / held_out.weight.sum())
 
     def covariance_data(self, data: FitData, stacked: StackedMean) -> FitData:
         """The rows as the covariance counts them: by how much each of them says of f."""

@@ -19,6 +19,7 @@ from gwi.core.laws.mixed import MixedLaw
 from gwi.core.laws.protocol import PredictiveLaw, pit
 from gwi.core.likelihoods.families import Family
 from gwi.core.linalg import cholesky, cholesky_solve
+from gwi.models.levels import Levels
 from gwi.models.numbers import NumberModel, Parts
 
 # Terms and nodes of the expansion of E[Y | f] in Hermite polynomials, for the covariance of y between rows.
@@ -49,12 +50,35 @@ class LinkedModel(NumberModel):
     @property
     def num_levels(self) -> int:
         """Values that y can take, where these are few."""
-        return len(getattr(self.family, "values", ()))
+        return len(self.level_values)
+
+    @property
+    def level_values(self) -> Float[Array, " K"]:
+        """These values, in ascending order."""
+        return np.array(getattr(self.family, "values", ()), dtype=np.float64)
+
+    @property
+    def are_counts(self) -> bool:
+        """Whether y are whole numbers from 0 on."""
+        return self.family.is_discrete and not self.num_levels
 
     @property
     def has_bounds(self) -> bool:
         """Whether these are the bounds of one."""
         return self.family.num_columns > 1
+
+    @torch.no_grad()
+    def levels(self, x: Float[Tensor, "n E"]) -> Levels:
+        """What checks look at, from rows that Q knows: σ² is that of the noise of f, or one over the curvature of log p."""
+        mean, variance, disagreement = self.cached.parts(x)
+        phi = self.noise_variance(x, mean)
+        if hasattr(self.family, "closed_log_marginal"):
+            noise = phi.mean(-1)
+        else:
+            expected = self.family.mean(mean[0], phi[0])
+            noise = self.family.curvature(expected, mean[0], phi[0]).mean()[None].reciprocal()
+        whole = torch.as_tensor(self.tempering_factor).to(variance)[:, None] * variance + disagreement
+        return Levels(whole.mean(-1), noise, noise, self.tempering_factor, tempers_noise=False)
 
     def _marginals(self, parts: Parts) -> tuple[Array, Array, Array]:
         """Mean and variance of f, and φ."""

@@ -118,6 +118,16 @@ class NumberModel(ABC):
         return 0
 
     @property
+    def level_values(self) -> Float[Array, " K"]:
+        """These values, in ascending order."""
+        return np.empty(0)
+
+    @property
+    def are_counts(self) -> bool:
+        """Whether y are whole numbers from 0 on."""
+        return False
+
+    @property
     def has_bounds(self) -> bool:
         """Whether these are the bounds of one."""
         return False

@@ -112,7 +112,7 @@ class Summary:
         else:
             units = "RMSE and NLL are in the target's own units; its"
         return [
-            *([] if self.likelihood == "gaussian" else [f"  likelihood {self.likelihood}"]),
+            *([] if self.likelihood in ("gaussian", "student-t") else [f"  likelihood {self.likelihood}"]),
             f"  covariance {self.covariance}{weight}; noise {kinds}",
             f"  held-out NLL {before:.4g}, tempered by {listed(self.tempering, '.3f')}: {after:.4g}; tails {tails}",
             f"  {units} standard deviation is {listed(self.target_std, '.4g')}",

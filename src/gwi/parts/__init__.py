@@ -11,7 +11,9 @@ from gwi.parts.checks import require_positive as require_positive
 from gwi.parts.checks import require_seconds as require_seconds
 from gwi.parts.covariance import ContextChoice as ContextChoice
 from gwi.parts.covariance import Covariance as Covariance
+from gwi.parts.covariance import DivergenceKind as DivergenceKind
 from gwi.parts.covariance import covariance_part as covariance_part
+from gwi.parts.covariance import covariance_under as covariance_under
 from gwi.parts.likelihoods import LIKELIHOODS as LIKELIHOODS
 from gwi.parts.likelihoods import Beta as Beta
 from gwi.parts.likelihoods import Censored as Censored

@@ -12,6 +12,7 @@ CovarianceKind = Literal["auto", "wasserstein", "titsias", "trained", "zero"]
 KernelFit = Literal["targets", "residuals"]
 PointsChoice = Literal["auto", "kmeans", "random", "greedy"]
 ContextChoice = Literal["box", "mixtures"]
+DivergenceKind = Literal["wasserstein-squared", "wasserstein", "kl"]
 
 
 class Covariance(BaseEstimator):
@@ -67,6 +68,31 @@ class Covariance(BaseEstimator):
                 'Context rows are for covariance="wasserstein" or "auto" with weight="auto", which weighs data and context; got '
                 f"{self.kind!r} with weight {self.weight!r}."
             )
+
+
+def covariance_under(divergence: Any, covariance: Covariance) -> Covariance:
+    """The covariance that minimises the loss with this divergence.
+
+    Raises:
+        ValueError: for an unknown divergence, or a covariance that belongs to another one.
+    """
+    require_choice("divergence", divergence, DivergenceKind)
+    if divergence == "wasserstein-squared":
+        return covariance
+    kind: CovarianceKind = "titsias" if divergence == "kl" else "wasserstein"
+    if covariance.kind not in ("auto", kind) or covariance.context is not None:
+        asked = "context" if covariance.context is not None else f'covariance="{covariance.kind}"'
+        raise ValueError(
+            f'{asked} is for another divergence; with divergence="{divergence}" the covariance is "auto" or "{kind}".'
+        )
+    if covariance.kernel_fit == "residuals" and divergence == "kl":
+        raise ValueError('KL needs one kernel for the mean and the covariance, which kernel_fit="residuals" does not give.')
+    return covariance_of_kind(covariance, kind)
+
+
+def covariance_of_kind(covariance: Covariance, kind: CovarianceKind) -> Covariance:
+    """The same options with another kind."""
+    return Covariance(**{**covariance.get_params(deep=False), "kind": kind})
 
 
 def covariance_part(covariance: Any) -> Covariance:

@@ -13,11 +13,15 @@ from torch import Tensor
 
 from gwi._typing import Array
 from gwi.core.laws.gaussian import Law
+from gwi.core.likelihoods.expectations import gaussian_expectation
 from gwi.core.likelihoods.shapes import NORMAL, NoiseShape
 from gwi.core.linalg import LOG_TWO_PI
 
 # Standard deviations beyond which a bound counts as this far: its square is still a number.
 FARTHEST = 1e6
+# Bounds so close, in standard deviations and times their distance from the middle, are looked at around their own middle; and so
+# close that what they say is what an exact number says.
+CLOSE, TOUCHING = 1e-2, 1e-5
 # Of an observation that says nothing, as a share of what an exact one says: no weight is zero.
 LEAST_INFORMATION = 1e-6
 
@@ -27,12 +31,18 @@ def _log_normal_density(z: Tensor) -> Tensor:
 
 
 def _log_mass(a: Tensor, b: Tensor) -> Tensor:
-    """log(Φ(b) − Φ(a)), from the tail in which it keeps its digits."""
-    turned = a + b > 0
-    low, high = torch.where(turned, -b, a), torch.where(turned, -a, b)
+    """log(Φ(b) − Φ(a)), from the tail in which it keeps its digits; of close ends by a series around their middle."""
+    middle, length = (a + b) / 2, b - a
+    close = length * (1 + middle.abs()) < CLOSE
+    turned = middle > 0
+    # Gradients pass through both sides of a choice: ends that are close are moved apart on the side that is not taken.
+    low = torch.where(close, -1.0, torch.where(turned, -b, a))
+    high = torch.where(close, 0.0, torch.where(turned, -a, b))
     above = torch.special.log_ndtr(high)
     ratio = (torch.special.log_ndtr(low) - above).clamp(max=-1e-300)
-    return above + torch.log(-torch.expm1(ratio))
+    c, h = torch.where(close, middle, 0.0), torch.where(close, length, CLOSE).clamp_min(1e-300)
+    bent = (c.square() - 1) * h.square() / 24 + (c**4 - 6 * c.square() + 3) * h**4 / 1920
+    return torch.where(close, _log_normal_density(c) + h.log() + torch.log1p(bent), above + torch.log(-torch.expm1(ratio)))
 
 
 @dataclass(frozen=True)
@@ -100,13 +110,20 @@ class CensoredFamily:
         """Under f ~ N(m, v): each component's variance grows by v."""
         return self._log_parts(y, mean, phi, variance).logsumexp(-1)
 
+    def expected(self, y: Tensor, mean: Tensor, variance: Tensor, phi: Tensor) -> Tensor:
+        """E log p under f ~ N(m, v)."""
+        width = self.width(torch.zeros_like(mean), phi)
+        return gaussian_expectation(lambda f, rows: self.log_prob(y[..., rows, None], f, phi[rows, None]), mean, variance, width)
+
     def _derivatives(self, y: Tensor, f: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """∂ log p/∂f and −∂² log p/∂f²."""
         exact, a, b, z, std, log_weights = self._ends(y, f, phi)
         mass = _log_mass(a, b)
+        touching = ~exact & ((b - a) * (1 + (a + b).abs() / 2) < TOUCHING)
+        z, known = torch.where(touching, -(a + b) / 2, z), exact | touching
         at_a, at_b = (_log_normal_density(a) - mass).exp(), (_log_normal_density(b) - mass).exp()
-        slope = torch.where(exact, z, at_a - at_b) / std
-        bent = torch.where(exact, 1.0, (at_a - at_b).square() - (a * at_a - b * at_b)) / std.square()
+        slope = torch.where(known, z, at_a - at_b) / std
+        bent = torch.where(known, 1.0, (at_a - at_b).square() - (a * at_a - b * at_b)) / std.square()
         share = (log_weights + torch.where(exact, _log_normal_density(z) - std.log(), mass)).softmax(-1)
         score = (share * slope).sum(-1)
         # What is known of the component adds to what is known of y given it.
