@@ -120,7 +120,7 @@ class CensoredFamily:
         exact, a, b, z, std, log_weights = self._ends(y, f, phi)
         mass = _log_mass(a, b)
         touching = ~exact & ((b - a) * (1 + (a + b).abs() / 2) < TOUCHING)
-        z, known = torch.where(touching, -(a + b) / 2, z), exact | touching
+        z, known = torch.where(touching, (a + b) / 2, z), exact | touching
         at_a, at_b = (_log_normal_density(a) - mass).exp(), (_log_normal_density(b) - mass).exp()
         slope = torch.where(known, z, at_a - at_b) / std
         bent = torch.where(known, 1.0, (at_a - at_b).square() - (a * at_a - b * at_b)) / std.square()

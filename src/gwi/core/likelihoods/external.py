@@ -137,10 +137,17 @@ class TorchFamily:
     def working(self, y: Tensor) -> Tensor:
         """The f, of a grid, that y makes the most likely."""
         near, far = torch.linspace(-6, 6, 121), torch.logspace(math.log10(6.2), 6, 120)
-        grid = torch.cat([-far.flip(0), near, far]).to(y.device, torch.float64)
-        with torch.no_grad():
-            values = self.log_prob(y.double()[..., None], grid.expand(*y.shape, -1), torch.ones_like(grid))
-        return grid[values.argmax(-1)].to(y)
+        for grid in (torch.cat([-far.flip(0), near, far]), near):
+            at = grid.to(y.device, torch.float64)
+            try:
+                with torch.no_grad():
+                    values = self.log_prob(y.double()[..., None], at.expand(*y.shape, -1), torch.ones_like(at))
+                break
+            except ValueError:
+                # A link such as the exponential has no numbers far out.
+                if grid is near:
+                    raise
+        return at[values.nan_to_num(nan=-math.inf).argmax(-1)].to(y)
 
     def rough_dispersion(self, y: Tensor, mean: Tensor, weight: Tensor) -> float:
         """None."""
