@@ -204,6 +204,23 @@ def test_intervals_of_counts_hold_at_least_what_they_promise():
         own = region[500:] == name
         hit = ((low <= y[500:]) & (y[500:] <= high))[own].sum()
         assert hit >= chance((region[:500] == name).sum(), own.sum(), 0.9)[0]
+    # Most of the small counts are zero, which says nothing of how far up an interval must reach.
+    assert np.median((high - low)[region[500:] != "north"]) <= 4
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "ordinal"])
+def test_the_distance_of_a_count_is_the_least_share_whose_interval_holds_it(likelihood):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 1))
+    y = np.minimum(rng.poisson(np.exp(0.5 * x[:, 0])), 3)
+    fitted = GWIRegressor("linear", likelihood=likelihood, random_state=0).fit(x, y).model_
+    parts = fitted.parts(x[:40])
+    distance = fitted.distances_of(parts, y[None, :40].astype(float))[0]
+    for share in np.linspace(0.0, 0.99, 34):
+        low, high = (ends[0] for ends in fitted.interval_within(parts, np.array([share])))
+        clear = np.abs(distance - share) > 1e-5
+        np.testing.assert_array_equal(((low <= y[:40]) & (y[:40] <= high))[clear], (distance <= share)[clear])
+    assert (np.array([fitted.interval_within(parts, np.array([d]))[1][0][i] for i, d in enumerate(distance)]) >= y[:40]).all()
 
 
 def test_an_interval_is_the_mean_and_the_quantile_of_the_scores_of_its_stratum():

@@ -37,6 +37,8 @@ def stratum_values(X: Any, strata: Any, num_rows: int) -> NDArray[Any]:
         values[:] = table[strata].to_pylist()
     else:
         values = np.asarray(as_array(strata))
+        # Dates and bytes as text, which files can hold.
+        values = values.astype(str) if values.dtype.kind in "mMS" else values
     if values.shape != (num_rows,):
         raise ValueError(f"strata has one value for each of the {num_rows} rows; got the shape {values.shape}.")
     return values

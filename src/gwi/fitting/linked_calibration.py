@@ -23,7 +23,7 @@ from gwi.fitting.hyperparameters import is_wide
 from gwi.fitting.linked_means import fitted_dispersion, mean_nll
 from gwi.fitting.scores import holds_all_rows
 from gwi.fitting.task import StackedMean
-from gwi.models.linked import LinkedModel, law_of_family
+from gwi.models.linked import LinkedModel, distance_from_middle, law_of_family
 from gwi.models.strata import ascending
 from gwi.models.summary import MemberSummary, Summary
 
@@ -77,7 +77,7 @@ def calibrated(
 
 
 def _scores(fit: DispersionFit, rows: JudgedRows) -> Float[Tensor, "1 V"]:
-    """How far out each target lies in its law: |2 F(y) − 1|, the larger one where F jumps; nothing where it may be a bound."""
+    """How far out each target lies in its law; nothing where it may be a bound."""
     if fit.family.num_columns > 1:
         return rows.weight.new_zeros(1, 0)
     variance = fit.tempering * rows.variance + fit.disagreement_weight * rows.disagreement
@@ -86,10 +86,7 @@ def _scores(fit: DispersionFit, rows: JudgedRows) -> Float[Tensor, "1 V"]:
     y = rows.y.cpu().numpy()
     if hasattr(fit.family, "values"):
         y = np.array(fit.family.values)[y.astype(np.int64)]
-    found = np.abs(2 * law.cumulative(y) - 1)
-    if law.is_discrete:
-        found = np.maximum(found, np.abs(2 * (law.cumulative(y) - np.exp(law.log_density(y))) - 1))
-    return torch.from_numpy(np.clip(found, 0.0, 1.0)[None]).to(rows.weight)
+    return torch.from_numpy(distance_from_middle(law, y)[None]).to(rows.weight)
 
 
 def _summary(

@@ -16,7 +16,7 @@ from gwi.core.conditioning import conditioned
 from gwi.core.distributions import conformal_quantile
 from gwi.core.laws.gaussian import Law
 from gwi.core.laws.mixed import MixedLaw
-from gwi.core.laws.protocol import PredictiveLaw, pit
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.core.likelihoods.families import Family
 from gwi.core.linalg import cholesky, cholesky_solve
 from gwi.models.levels import Levels
@@ -26,6 +26,8 @@ from gwi.models.numbers import NumberModel, Parts
 NUM_TERMS, NUM_NODES = 24, 64
 # Newton steps to the mode of f given new rows, and of a row that says nothing of f what still counts.
 MOST_STEPS, LEAST_CURVATURE = 100, 1e-6
+# Of probabilities that are added up: an interval that ends at y is to hold it.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +124,8 @@ class LinkedModel(NumberModel):
         return law.quantile((1 - reach) / 2)[None], law.quantile((1 + reach) / 2)[None]
 
     def distances_of(self, parts: Parts, y: Float[Array, "J N"]) -> Float[Array, "J N"]:
-        """|2 F(y) − 1|, at a place drawn by lot where F jumps."""
-        return np.abs(2 * pit(self.laws_of(parts)[0], y[0]) - 1)[None]
+        """As shares of all probability."""
+        return distance_from_middle(self.laws_of(parts)[0], y[0])[None]
 
     def sample(self, X: NDArray[Any], count: int, rng: np.random.RandomState) -> Float[Array, "J N S"]:
         """f by its joint law, then y given f at each row."""
@@ -193,6 +195,15 @@ class LinkedModel(NumberModel):
         observed, noise = likelihood_mode(self.family, mean[0], covariance[0], target, phi, x.new_tensor(weight))
         new = conditioned(self.cached, x, observed[None], noise[None])
         return replace(self, posterior=new.posterior, cached=new)
+
+
+def distance_from_middle(law: PredictiveLaw, y: Float[Array, " N"]) -> Float[Array, " N"]:
+    """The least share of all probability whose interval around the middle holds y: |2 F(y) − 1|; where F jumps, from its side."""
+    at = law.cumulative(y)
+    if not law.is_discrete:
+        return np.clip(np.abs(2 * at - 1), 0.0, 1.0)
+    below = at - np.exp(law.log_density(y))
+    return np.clip(np.maximum(1 - 2 * at, 2 * below - 1) + ROUNDING, 0.0, 1.0)
 
 
 def law_of_family(family: Family, mean: Array, variance: Array, phi: Array) -> Any:
