@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from gwi._typing import Array
 from gwi.core.linalg import LOG_TWO_PI
@@ -42,7 +41,8 @@ def negative_binomial_log_prob(y: Tensor, f: Tensor, size: Tensor) -> Tensor:
     """Of counts with mean e^f and variance e^f + e^{2f}/s: y log(p/p*) + s log(q/q*) and Stirling's rests; p* = y/(y + s)."""
     odds = f - size.log()
     # Softplus would be the identity from twenty on.
-    log_p, log_q = logsigmoid(odds), logsigmoid(-odds)
+    nothing = torch.zeros_like(odds)
+    log_p, log_q = -torch.logaddexp(nothing, -odds), -torch.logaddexp(nothing, odds)
     some = y.clamp_min(1.0)
     log_seen_p, log_seen_q = -torch.log1p(size / some), -torch.log1p(some / size)
     found = some * (log_p - log_seen_p) + size * (log_q - log_seen_q)
