@@ -63,7 +63,7 @@ class Outcome:
         """Of the user's numbers, from that of the likelihood's."""
         if self.log:
             return LogLaw(as_normals(inner))
-        return inner if self.low is None else TruncatedLaw(inner, self.low)
+        return inner if self.low is None else TruncatedLaw.with_means_of(inner, self.low)
 
 
 def bounds_of_events(values: NDArray[Any]) -> Array:

@@ -134,11 +134,13 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         parts.require_positive("tempering", self.tempering, ("auto", None))
 
     def _new_targets(self) -> NumberTargets:
-        return NumberTargets(are_bounds=isinstance(self._likelihood(), parts.Censored))
+        part, is_open = self._likelihood(), isinstance(self.likelihood, str) and self.likelihood == "auto"
+        are_bounds, are_levels = isinstance(part, parts.Censored), isinstance(part, parts.Ordinal | parts.FewValues)
+        return NumberTargets(are_bounds, takes_levels=is_open or are_levels, takes_events=is_open or are_bounds)
 
     def _task(self, rows: Any = None, targets: Any = None, weight: Any = None, groups: Any = None) -> Task:
         part, is_open = self._likelihood(), isinstance(self.likelihood, str) and self.likelihood == "auto"
-        looks = is_open and rows is not None and np.ndim(rows) == 2 and takes_any_likelihood(self.mean)
+        looks = is_open and rows is not None and np.ndim(rows) == 2
         if isinstance(part, parts.Gaussian) and not looks:
             return RegressionTask(part, self.tempering)
         if targets is None:
@@ -147,7 +149,16 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         weight = np.ones(len(y)) if weight is None else weight
         if looks:
             levels = self._targets.levels is not None
-            return chosen_task(rows, y, weight, groups, self.tempering, are_bounds=self._targets.are_bounds, are_levels=levels)
+            return chosen_task(
+                rows,
+                y,
+                weight,
+                groups,
+                self.tempering,
+                are_bounds=self._targets.are_bounds,
+                are_levels=levels,
+                keeps_mean=not takes_any_likelihood(self.mean),
+            )
         return task_of(part, y, weight, self.tempering)
 
     @property

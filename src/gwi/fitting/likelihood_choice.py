@@ -33,8 +33,9 @@ from gwi.parts import Beta, Censored, FewValues, Gamma, Gaussian, LogNormal, Neg
 
 # A target may have so few different values that each has a probability; the least and the largest then come so often.
 MOST_VALUES, FEWEST_AT_ENDS = 20, 3
-# Whole numbers up to here may be counts; among larger ones the grid of whole numbers means nothing.
-MOST_COUNTED = 1000
+# Whole numbers up to the first may be counts: among larger ones the grid means nothing. With a median up to the second they are
+# taken for counts unless held-out rows say otherwise.
+MOST_COUNTED, FEW_COUNTED = 1000, 30
 # Shares, and per cents: nothing is larger, and the largest is at least this part of it.
 SHARES, NEAR_BOUND = (1.0, 100.0), 0.9
 # With fewer rows held-out scores are chance: the support alone decides.
@@ -72,6 +73,7 @@ def chosen(
     *,
     are_bounds: bool = False,
     are_levels: bool = False,
+    keeps_mean: bool = False,
 ) -> Choice:
     """The likelihood of these targets.
 
@@ -82,6 +84,7 @@ def chosen(
         unit: of each row, such as its group; rows of one unit err alike.
         are_bounds: whether two columns are bounds of one number.
         are_levels: whether these are places of levels in order.
+        keeps_mean: whether a mean is given that predictions shall keep to, so that it is that of a Gaussian law.
     """
     if are_bounds:
         return Choice(Censored(), "likelihood censored: targets are events with times, or bounds")
@@ -90,7 +93,7 @@ def chosen(
     if y.shape[1] > 1:
         return Choice(Gaussian(), "")
     values = y[:, 0]
-    candidates = _candidates(values)
+    candidates = _candidates(values, keeps_mean)
     first = candidates[0]
     if len(candidates) == 1 or len(y) < FEWEST_ROWS:
         return Choice(first.part, first.why(), first.low, first.counts)
@@ -168,7 +171,7 @@ def _cumulative(law: PredictiveLaw, y: Array) -> Array:
     return np.where(np.isfinite(y), finite, np.where(y > 0, 1.0, 0.0))
 
 
-def _candidates(values: Array) -> list[_Candidate]:
+def _candidates(values: Array, keeps_mean: bool) -> list[_Candidate]:
     """Those that the support allows; the plainest first, which has to be beaten."""
     known, count = np.unique(values, return_counts=True)
     few = 2 <= len(known) <= MOST_VALUES and min(count[0], count[-1]) >= FEWEST_AT_ENDS
@@ -179,6 +182,8 @@ def _candidates(values: Array) -> list[_Candidate]:
     grid = known if few or counted else None
     low = 0.0 if bounded else None
     gaussian = _Candidate(Gaussian(), "no target is negative" if bounded else "", outcome=Outcome(low=low), grid=grid)
+    if keeps_mean:
+        return [gaussian]
     found = []
     if counted:
         family_of_counts = NegativeBinomialFamily()
@@ -196,7 +201,7 @@ def _candidates(values: Array) -> list[_Candidate]:
         found.append(_Candidate(Beta(0.0, high), f"all targets lie between 0 and {high:g}", family=family_of_shares))
     if 1.0 in shares:
         return found
-    found.insert(len(found) if counted else 0, gaussian)
+    found.insert(len(found) if counted and np.median(values) <= FEW_COUNTED else 0, gaussian)
     if bounded and known[0] > 0:
         found.append(_Candidate(LogNormal(), "all targets are positive", outcome=Outcome(log=True), grid=grid))
         if not counted:

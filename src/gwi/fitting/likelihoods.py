@@ -23,7 +23,7 @@ from gwi.fitting.likelihood_choice import MOST_VALUES, chosen
 from gwi.fitting.linked import LinkedTask
 from gwi.fitting.regression import RegressionTask
 from gwi.fitting.task import Task
-from gwi.parts import Frozen, Joint, Paper, Trained
+from gwi.parts import Frozen, Joint, Network, Paper, Trained
 from gwi.parts.likelihoods import (
     LIKELIHOODS,
     Beta,
@@ -38,6 +38,7 @@ from gwi.parts.likelihoods import (
     Robust,
     StudentT,
 )
+from gwi.predictors.boosters import is_fitted
 
 SHAPES = {"normal": NORMAL, "weibull": WEIBULL, "logistic": LOGISTIC}
 Float2D = NDArray[Any]
@@ -70,12 +71,16 @@ def likelihood_part(asked: Any) -> Any:
 def takes_any_likelihood(mean: Any) -> bool:
     """Whether a mean, or each of a list, can be one of f for whatever likelihood is chosen.
 
-    The values of a torch module, and of features of one, are what its user takes them for: the target itself.
+    Modules, fitted predictors and functions are taken as they are, and predictions keep to their values; the mean of a logarithm
+    or of a count would be another.
     """
     items = list(mean) if isinstance(mean, list | tuple) else [mean]
     own = ("auto", *LinkedTask.names)
-    modules = (nn.Module, Frozen, Joint, Paper, Trained)
-    return all(item in own if isinstance(item, str) else not isinstance(item, modules) for item in items)
+    return all(item in own if isinstance(item, str) else isinstance(item, Network) or not _is_kept(item) for item in items)
+
+
+def _is_kept(mean: Any) -> bool:
+    return isinstance(mean, nn.Module | Frozen | Joint | Paper | Trained) or is_fitted(mean)
 
 
 def chosen_task(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from gwi.core.laws.protocol import integrated_crps
 NUM_NORMALS = 20
 # Moments of the exponential beyond the exponential of this are no numbers.
 MOST_LOG = 600.0
+# Standard deviations above a bound that the mean of a law lies at least, and steps to find the centre of what is cut there.
+LEAST_ABOVE, CENTRE_STEPS = 0.2, 60
 # Probability that may be cut without a word; and the least that is divided by.
 NOTHING, TINY = 1e-12, float(np.finfo(np.float64).tiny)
 
@@ -121,6 +124,19 @@ class LogLaw:
         return np.exp(self.inner.sample(size, rng))
 
 
+@cache
+def _lowest_mean(degrees_of_freedom: float) -> tuple[float, float]:
+    """Where the centre lies, from the bound, when what is left above it has a mean as low as wanted or as it can get.
+
+    Heavy tails: of Student's t what is left far out lies further out again.
+    """
+    centres = np.linspace(-6.0, 3.0, 1801)
+    law = TruncatedLaw(Law(centres[None], np.ones((1, len(centres))), degrees_of_freedom), 0.0)
+    means = law.expectation()
+    place = int(np.argmin(np.maximum(means, LEAST_ABOVE)))
+    return float(centres[place]), float(means[place])
+
+
 def _log(y: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(y > 0, np.log(y), -np.inf)
@@ -156,6 +172,37 @@ class TruncatedLaw:
     def rows(self, chosen: Any) -> TruncatedLaw:
         """The laws of some rows."""
         return replace(self, inner=self.inner.rows(chosen))
+
+    @classmethod
+    def with_means_of(cls, law: Law, low: float) -> TruncatedLaw:
+        """A law above the bound that has the mean of this one, where that lies above it, and the spread before the cut.
+
+        Cutting alone would move the mean up, away from what least squares found. The centre is moved down by as much: the mean
+        of what is left grows with it, and its slope is Var[Z | Z > low]/σ² where Z is normal.
+        """
+        cut = np.flatnonzero(law.cumulative(np.full(law.num_rows, low)) > NOTHING)
+        if not len(cut):
+            return cls(law, low)
+        some, is_normal = law.rows(cut), math.isinf(law.degrees_of_freedom)
+        std = some.std[0]
+        first, least = _lowest_mean(law.degrees_of_freedom)
+        wanted = np.maximum(some.mean[0], low + least * std)
+        lowest, highest = low + first * std, np.maximum(wanted, low + first * std)
+        centre = highest.copy()
+        for _ in range(CENTRE_STEPS):
+            mean, variance = cls(replace(some, mean=centre[None]), low)._moments()
+            above = mean > wanted
+            lowest, highest = np.where(above, lowest, centre), np.where(above, centre, highest)
+            halved = (lowest + highest) / 2
+            newton = centre - (mean - wanted) * np.square(std) / np.maximum(variance, TINY)
+            new = np.where((newton > lowest) & (newton < highest), newton, halved) if is_normal else halved
+            done = np.abs(new - centre) <= 1e-13 * (std + np.abs(centre))
+            centre = new
+            if done.all():
+                break
+        moved = law.mean.copy()
+        moved[0, cut] = centre
+        return cls(replace(law, mean=moved), low)
 
     def _bounds(self) -> Float[Array, " N"]:
         return np.full(self.num_rows, self.low)
