@@ -114,7 +114,9 @@ class GWIEstimator(BaseEstimator):
         covariance = parts.covariance_part(self.covariance)
         covariance.check()
         parts.covariance_under(self.divergence, covariance)
-        self._likelihood().check()
+        likelihood = self._likelihood()
+        if hasattr(likelihood, "check"):
+            likelihood.check()
         parts.check_means(self.mean)
         parts.require_seconds("max_time", self.max_time)
         parts.require_cv(self.cv)
