@@ -46,10 +46,10 @@ def columns_of(
     coverage: float,
     conformal: bool,
     levels: Any,
-    quantiles: Sequence[float],
-    times: Sequence[float],
+    quantiles: Sequence[Any],
+    times: Sequence[Any],
     with_variances: bool,
-) -> dict[str, Array]:
+) -> dict[str, Any]:
     """Columns of predictions by name, one array an output in each: without the outlier score.
 
     Args:

@@ -86,7 +86,7 @@ class Predictive:
         """The probability of a value of at most y."""
         return self._shaped([law.cumulative(part) for law, part in self._with(y)])
 
-    def survival(self, times: float | Sequence[float]) -> Array:
+    def survival(self, times: Any) -> Array:
         """The probability of a larger value than each of some numbers, such as of no event up to a time; they are the last axis.
 
         Args:

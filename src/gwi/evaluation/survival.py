@@ -37,15 +37,15 @@ class SurvivalCurve:
     survival: Float[Array, " T"]
     std: Float[Array, " T"]
 
-    def at(self, times: Any) -> Array:
+    def at(self, times: Any) -> Any:
         """The share without an event up to these times, P(Y > t)."""
         return np.append(1.0, self.survival)[np.searchsorted(self.times, times, side="right")]
 
-    def before(self, times: Any) -> Array:
+    def before(self, times: Any) -> Any:
         """The share without an event before these times, P(Y ≥ t)."""
         return np.append(1.0, self.survival)[np.searchsorted(self.times, times, side="left")]
 
-    def std_at(self, times: Any) -> Array:
+    def std_at(self, times: Any) -> Any:
         """The standard error at these times."""
         return np.append(0.0, self.std)[np.searchsorted(self.times, times, side="right")]
 

@@ -87,7 +87,7 @@ class TimeTotals:
         }
         found = {name: _or_nan(score) for name, score in scores.items()}
         found |= {"nll": self.nll / self.num_rows, "events": self.num_events / self.num_rows}
-        found["d_calibration"] = d_calibration(self.bounds, predicted.places(self.bounds)).p_value
+        found["d_calibration_p"] = d_calibration(self.bounds, predicted.places(self.bounds)).p_value
         return {name: value for name, value in found.items() if np.isfinite(value)}
 
     def scores(self) -> dict[str, float]:
@@ -147,7 +147,7 @@ def _order(bounds: Float[Array, "N 2"], medians: Array, num_events: int) -> Chec
         value, error = concordance_with_error(bounds, medians)
     except ValueError:
         return Check(kind, float("nan"))
-    is_chance, is_wrong = value - 2 * error < 0.5, value + 2 * error < 0.5
+    is_chance, is_wrong = value - 2 * error <= 0.5, value + 2 * error < 0.5
     return Check(
         kind,
         value,

@@ -47,7 +47,7 @@ class Strata:
 
 
 def ascending(
-    scores: Float[Tensor, "J V"], strata: Strata | None, weight: Float[Tensor, " V"]
+    scores: Float[Tensor, "J V"], strata: Strata | None, weight: Float[Tensor, " N"]
 ) -> tuple[Float[Tensor, "J W"], Strata | None]:
     """Scores of each target in ascending order, as often as rows stand in the table where weights say so; and their strata."""
     number = torch.arange(scores.shape[1], device=scores.device)
