@@ -11,12 +11,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi._validation import as_array
 from gwi.core.distributions import conformal_quantile
 from gwi.core.laws.protocol import PredictiveLaw, pit
 from gwi.evaluation.classification import NUM_BINS
-from gwi.plots.inputs import confidence_and_hits, law_and_targets, regression
-from gwi.plots.style import BY_CHANCE, CHANCE, SQUARE, chance, drawn, expected_line, found_line, posts, shares
+from gwi.plots.inputs import law_and_targets
+from gwi.plots.style import BY_CHANCE, CHANCE, chance, drawn, expected_line, found_line, posts, shares
 
 LEVELS = np.arange(1, 20) / 20
 
@@ -97,7 +96,8 @@ def draw_reliability(ax: Axes, found: Promises, label: str = "found") -> None:
 
 def coverage_by_prediction(law: PredictiveLaw, y: Float[Array, " N"], num_groups: int = 5) -> tuple[Promises, Float[Array, " G"]]:
     """Coverage of 95 % intervals in groups of rows with low to high predictions, and the median prediction of each group."""
-    inside = (law.quantile(0.025) <= y) & (y <= law.quantile(0.975))
+    # Intervals of single values hold more than they promise: ends count by lot.
+    inside = np.abs(2 * pit(law, y) - 1) <= 0.95 if law.is_discrete else (law.quantile(0.025) <= y) & (y <= law.quantile(0.975))
     mean = law.expectation()
     groups = np.array_split(np.argsort(mean, kind="stable"), max(1, min(num_groups, len(y) // 10)))
     found, middle, size = np.array([(inside[g].mean(), np.median(mean[g]), len(g)) for g in groups]).T
@@ -115,39 +115,6 @@ def draw_coverage_by_prediction(ax: Axes, found: Promises, middle: Float[Array, 
     ax.set(xlim=ends, ylim=(max(0.0, np.floor(10 * least) / 10 - 0.1), 1.01))
     ax.set(xlabel="prediction, median of the group", ylabel="inside 95 % interval")
     shares(ax.yaxis)
-
-
-def plot_calibration(model: Any, X: Any, y: Any, *, target: int = 0, ax: Axes | None = None) -> Axes:
-    """How many targets the intervals hold, against how many they promise; for a classifier, accuracy against confidence.
-
-    The grey band is where 95 % of shares would lie by chance if the promise were kept. A classifier is anything with
-    `predict_proba` and `classes_`; its rows are put into 15 bins of the confidence, the probability of the most probable class.
-
-    Args:
-        model: a fitted `GWIRegressor`, or a classifier.
-        X: rows that it has not seen.
-        y: their targets, or classes.
-        target: number of the target, when there are several.
-        ax: where to draw.
-    """
-    if hasattr(model, "predict_proba"):
-        confidence, hit = confidence_and_hits(model, X, y)
-        found, count = reliability(confidence, hit)
-        ax = drawn(ax, draw_reliability, found, f"{len(hit)} rows", size=SQUARE, place="inside")
-        error = float(np.abs(found.promised - found.found) @ count / len(hit))
-        title = f"accuracy {hit.mean():.1%}, calibration error {error:.1%}"
-    else:
-        law, values = law_and_targets(model, X, y, target, "plot_calibration")
-        if model.conformal:
-            fitted, rows = regression(model, X, target, "plot_calibration")
-            every = np.asarray(as_array(y), dtype=np.float64).reshape(len(rows), -1).T
-            found = conformal_coverage(fitted.distances_of(fitted.parts(rows), every)[target], fitted.scores[target])
-        else:
-            found = coverage(law, values)
-        ax = drawn(ax, draw_coverage, found, f"{len(values)} rows", size=SQUARE, place="inside")
-        title = f"{found.promised[-1]:.0%} intervals hold {found.found[-1]:.0%}"
-    ax.set_title(title, fontsize=10, loc="left")
-    return ax
 
 
 def plot_coverage_by_prediction(

@@ -10,10 +10,14 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gwi._typing import Array
+from gwi.core.laws.gaussian import Law
 from gwi.core.laws.protocol import PredictiveLaw
 from gwi.plots.calibration import Promises
 from gwi.plots.inputs import law_and_targets, sample
 from gwi.plots.style import ALARM, DATA, FRAME, SQUARE, chance, drawn, expected_line, found_line, plain_decades, posts
+
+# Of laws that are neither normal nor Student's t the expected median of errors is that of so many draws of each row.
+NUM_DRAWS = 200
 
 
 def errors(law: PredictiveLaw, y: Float[Array, " N"], num_bins: int = 8) -> tuple[Promises, Float[Array, " B"]]:
@@ -26,6 +30,13 @@ def errors(law: PredictiveLaw, y: Float[Array, " N"], num_bins: int = 8) -> tupl
     # Half of the errors are smaller than half of the interval that holds every second target, and chance moves the rank of their
     # median by a binomial law.
     ranks = (np.full(len(bins), 0.5), *chance(size, 0.5))
+    if not isinstance(law, Law):
+        drawn_errors = np.abs(law.sample(NUM_DRAWS, np.random.default_rng(0)) - law.expectation())
+        promised, low, high = (
+            np.array([np.quantile(drawn_errors[:, b], np.clip(r, 0.0, 1.0)) for b, r in zip(bins, rank, strict=True)])
+            for rank in ranks
+        )
+        return Promises(promised, found, low, high), centre
     promised, low, high = (
         np.array([_half_width(law.rows(b), float(np.clip(r, 0.0, 1 - 2e-6))) for b, r in zip(bins, rank, strict=True)])
         for rank in ranks
@@ -44,7 +55,10 @@ def draw_errors(ax: Axes, law: PredictiveLaw, y: Float[Array, " N"], found: Prom
     ax.plot(std[dots], error[dots], ".", color=FRAME, ms=6, alpha=0.45, mew=0, zorder=1, label="rows")
     posts(ax, centre, found.low, found.high)
     ends = np.array([0.95 * std.min(), 1.05 * std.max()])
-    expected_line(ax, ends, found.promised[0] / centre[0] * ends, "expected median")
+    if isinstance(law, Law):
+        expected_line(ax, ends, found.promised[0] / centre[0] * ends, "expected median")
+    else:
+        expected_line(ax, centre, found.promised, "expected median")
     found_line(ax, centre, found.found, "median found")
     ax.set(xlim=ends, xlabel="predicted standard deviation", ylabel="absolute error")
     top = max(error.max(), found.high.max())

@@ -14,7 +14,7 @@ from gwi._validation import as_array
 from gwi.core.laws.protocol import PredictiveLaw
 from gwi.core.laws.protocol import pit as places
 from gwi.plots.calibration import Promises, promises
-from gwi.plots.inputs import confidence_and_hits, law_and_targets
+from gwi.plots.inputs import confidence_and_hits
 from gwi.plots.style import ALARM, BY_CHANCE, CHANCE, DATA, bars, drawn, expected_line, new_axes, shares
 
 
@@ -52,24 +52,6 @@ def draw_outlier_scores(ax: Axes, scores: Float[Array, " N"]) -> None:
     edges = np.linspace(0, 1, 21)
     bars(ax, edges, (np.histogram(scores, edges)[0].astype(np.float64), DATA, "rows"))
     ax.set_xlabel("outlier score")
-
-
-def plot_pit(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 10, ax: Axes | None = None) -> Axes:
-    """Histogram of P(Y ≤ y) under the predictive law: flat where the law is right.
-
-    Higher at both ends: too narrow; in the middle: too wide; at one end: the mean is off. The grey band holds 95 % of the counts
-    of a bin by chance.
-
-    Args:
-        model: a fitted `GWIRegressor`; its own law is used.
-        X: rows that it has not seen.
-        y: their targets.
-        target: number of the target, when there are several.
-        num_bins: of the histogram.
-        ax: where to draw.
-    """
-    law, values = law_and_targets(model, X, y, target, "plot_pit")
-    return drawn(ax, draw_pit, pit(law, values, num_bins), len(values), f"{len(values)} rows")
 
 
 def plot_confidence(model: Any, X: Any, y: Any, *, ax: Axes | None = None) -> Axes:

@@ -12,12 +12,18 @@ from sklearn.utils.validation import check_is_fitted
 from gwi._typing import Array
 from gwi._validation import as_array
 from gwi.core.laws.protocol import PredictiveLaw
+from gwi.core.outcomes import as_bounds
 from gwi.estimators.base import GWIEstimator
 from gwi.evaluation.checks import require_numbers
 from gwi.models.numbers import NumberModel
 
 # A thousand dots fill a picture; of more rows a fixed sample is drawn. What is counted is counted over all.
 MAX_DOTS = 1000
+# What a picture of numbers needs, where targets are something else.
+NOT_DRAWN = {
+    "times": "known targets, and of some times only a bound is known: use plot_survival, plot_calibration or plot_pit.",
+    "levels": "numbers, and of levels only the order means anything: use plot_calibration, plot_pit or plot_prediction.",
+}
 
 
 def regression(model: Any, X: Any, target: int, function: str) -> tuple[NumberModel, Array]:
@@ -36,9 +42,33 @@ def regression(model: Any, X: Any, target: int, function: str) -> tuple[NumberMo
 def law_and_targets(model: Any, X: Any, y: Any, target: int, function: str) -> tuple[PredictiveLaw, Float[Array, " N"]]:
     """The predictive distributions of one target at the rows, and its values."""
     fitted, rows = regression(model, X, target, function)
-    if fitted.has_bounds:
-        raise ValueError(f"{function} needs known targets; those of a censored model may be bounds. See plot_survival.")
+    if (reason := NOT_DRAWN.get(model._kind)) is not None:
+        raise ValueError(f"{function} needs {reason}")
     return fitted.laws(rows)[target], targets(fitted, y, len(rows))[target]
+
+
+def times_law(model: Any, X: Any, function: str) -> PredictiveLaw:
+    """The predictive distributions of times to an event."""
+    fitted, rows = regression(model, X, 0, function)
+    if model._kind != "times":
+        raise ValueError(f'{function} is for times to an event: likelihood="censored". Others have plot_prediction.')
+    return fitted.laws(rows)[0]
+
+
+def law_and_bounds(model: Any, X: Any, y: Any, function: str) -> tuple[PredictiveLaw, Float[Array, "N 2"]]:
+    """The predictive distributions of times to an event, and the bounds of each."""
+    law = times_law(model, X, function)
+    bounds = as_bounds(model._targets.encode(y))
+    if len(bounds) != law.num_rows:
+        raise ValueError(f"{law.num_rows} rows with a target each were expected; got {len(bounds)} targets.")
+    return law, bounds
+
+
+def probabilities_and_places(model: Any, X: Any, y: Any, function: str) -> tuple[Float[Array, "N K"], Any]:
+    """Of levels in order, the probability of each and the place of the right one."""
+    _, rows = regression(model, X, 0, function)
+    judged = model.judge(rows, y)
+    return judged.first, judged.y
 
 
 def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"], Bool[NDArray[Any], " N"]]:
@@ -55,9 +85,8 @@ def confidence_and_hits(model: Any, X: Any, y: Any) -> tuple[Float[Array, " N"],
 
 
 def std_of_f(model: NumberModel, rows: Array) -> Float[Array, "J N"]:
-    """The standard deviation of f in the targets' own units, tempered like that of y, so that it is a part of it."""
-    _, variance, _ = model.marginals(rows)
-    return np.sqrt(variance * model.tempering_factor[:, None]) * model.scales.y_scale[:, None]
+    """The standard deviation of f in the targets' own units, tempered like that of y; of E[Y | f] where y is not f and noise."""
+    return np.sqrt(model.variances_of(model.parts(rows))[0])
 
 
 def targets(model: NumberModel, y: Any, num_rows: int) -> Float[Array, "J N"]:
