@@ -19,6 +19,7 @@ from typer.main import get_command
 
 import gwi.cli.console as console
 from gwi._progress import printable
+from gwi.cli.description import description_of
 from gwi.cli.launch import MISTAKE, end_with_launcher
 from gwi.exceptions import UnsavableError, UserError
 
@@ -90,6 +91,13 @@ def fit(
         str | None, typer.Option(help="column of what rows have in common, such as the patient; judged by new groups")
     ] = None,
     time: Annotated[str | None, typer.Option(help="column of dates or numbers in time; judged by later rows")] = None,
+    likelihood: Annotated[
+        str, typer.Option(help="of numbers: auto, or a name such as poisson, negative-binomial, gamma, ordinal, student-t")
+    ] = "auto",
+    event: Annotated[
+        str | None, typer.Option(help="column that says whether the event came (0 or 1); the target is then the time until it")
+    ] = None,
+    levels: Annotated[str, typer.Option(help="of an ordered target: its levels, the lowest first, parted by commas")] = "",
     max_time: Annotated[float | None, typer.Option(help="seconds to aim for, all fits together (regression)")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
     holdout: Annotated[float, typer.Option(help="share of the rows held out for the scores; 0 for none")] = 0.2,
@@ -110,17 +118,23 @@ def fit(
         raise UserError("--groups and --time cannot both say who judges; pass one of the two.")
     if not 0 <= holdout <= 0.9:
         raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
+    from gwi.estimators.likelihood_targets import checked_likelihood
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.estimators.tables import FEWEST_ROWS, Choices, evaluate_tables, fit_table, is_large, split, target_of
     from gwi.tables.source import open_table, read_table
     from gwi.tables.structure import in_time, noticed
 
     leave_out, source = console.names(drop), open_table(data)
+    asks_for_numbers = likelihood != "auto" or event is not None or bool(levels)
+    if asks_for_numbers and task == "classification":
+        raise UserError("--likelihood, --event and --levels are for numbers, times and levels in order; leave --task out.")
     choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet, jobs, groups, time)
     # With other processes a table of any size is read by all of them, some rows at a time; the first writes and prints.
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_large(source):
         if groups is not None or time is not None:
             raise UserError(f"{data} is read some rows at a time, where --groups and --time cannot be kept; pass fewer rows.")
+        if likelihood not in ("auto", "gaussian") or event is not None or levels:
+            raise UserError(f"{data} is read some rows at a time, with a Gaussian likelihood only; for others pass fewer rows.")
         from gwi.estimators.large import as_parquet, fit_large
         from gwi.streaming.checkpoints import Checkpoints
         from gwi.streaming.process_group import joined
@@ -140,10 +154,14 @@ def fit(
     everything = read_table(source)
     if time is not None:
         everything = in_time(everything, time)
-    chosen = guess_task(everything, target) if task == "auto" else cast(TaskName, task)
-    table, y = target_of(everything, target, chosen)
+    if asks_for_numbers:
+        likelihood, named_levels = checked_likelihood(likelihood, event, console.names(levels), everything, target)
+        choices = replace(choices, likelihood=likelihood, event=event, levels=named_levels)
+    chosen = "regression" if asks_for_numbers else guess_task(everything, target) if task == "auto" else cast(TaskName, task)
+    table, y = target_of(everything, target, choices.column(chosen))
     if len(table) < len(everything):
-        console.note(f"{len(everything) - len(table)} rows without {target!r} are left out.", quiet)
+        missing = repr(target) if event is None else f"{target!r} or {event!r}"
+        console.note(f"{len(everything) - len(table)} rows without {missing} are left out.", quiet)
     if groups is None and time is None:
         for remark in noticed(table, target, tuple(leave_out)):
             console.note(remark, quiet)
@@ -170,11 +188,12 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
         console.note(f"column {name!r} is not used: it {reason}.", quiet)
     model.save(output, overwrite=True)
     if as_json:
-        console.print_json(_description(output) | {"held_out_scores": scores})
+        console.print_json(description_of(output) | {"held_out_scores": scores})
         return
     if scores:
         console.show(f"Scores on {scores['rows']:.0f} rows held out", scores)
-    of, num_columns = f"{model.task.capitalize()} of {encoder.target!r}", len(encoder.columns)
+    event = "" if encoder.event is None else f" (event {encoder.event!r})"
+    of, num_columns = f"{model.task.capitalize()} of {encoder.target!r}{event}", len(encoder.columns)
     console.say(f"{of} from {num_columns} columns, {num_rows} rows: {console.sized(output)}")
     if not quiet:
         console.say(str(model.summary_))
@@ -197,6 +216,7 @@ def predict(
     data: console.DataFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV, .gz or Parquet by its name; - for the output stream")],
     coverage: Annotated[float, typer.Option(help="probability that the interval holds the target")] = 0.95,
+    times: Annotated[str, typer.Option(help="of times to an event: times at which to give the probability of none so far")] = "",
     keep: Annotated[str, typer.Option(help="columns to copy, parted by commas; unused, all or none")] = "unused",
     chunk_size: Annotated[int, typer.Option(min=1, help="rows held at a time")] = 20_000,
     excel_safe: Annotated[
@@ -218,7 +238,9 @@ def predict(
     from gwi.tables.unlike import Unlike
     from gwi.tables.writer import Writer, kept_names, with_copied
 
-    fitted, source = load_for_tables(model), open_table(data)
+    fitted, source, at = load_for_tables(model), open_table(data), console.times_of(times)
+    if at and fitted._kind != "times":
+        raise UserError(f"--times is for models of times to an event (gwi fit --event); {model} predicts {fitted._kind}.")
     used = encoder_of(fitted).inputs
     kept = kept_names(keep, source.header, used, data)
     known = {*kept, *used}
@@ -229,7 +251,7 @@ def predict(
     opened: Any = console.OutputStream() if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
         for table, share in read_parts(source, chunk_size):
-            writer.write(with_copied(table, kept, predict_table(fitted, table, coverage, unlike)))
+            writer.write(with_copied(table, kept, predict_table(fitted, table, coverage, unlike, at)))
             num_rows += len(table)
             report("rows", share)
     console.note_unlike(fitted, unlike, quiet)
@@ -344,43 +366,20 @@ def compare(
         print_comparison(comparison)
 
 
-def _description(path: Path) -> dict[str, Any]:
-    """What the header of a model file says."""
-    from gwi.storage.description import Description
-    from gwi.storage.header import read_document, user_errors
-
-    with user_errors(path):
-        known = Description.of(read_document(path), str(path))
-    encoder = known.encoder
-    description = {
-        "file": str(path),
-        "task": known.task,
-        "target": encoder.target,
-        "rows": known.summary.num_rows,
-        "columns": {column.name: column.kind for column in encoder.columns},
-        "inputs": list(encoder.features),
-        "not_used": dict(encoder.dropped),
-        "held_out_scores": known.scores,
-        "summary": str(known.summary),
-        "fit": known.summary.to_dict(),
-    }
-    return description | ({"classes": known.labels} if known.labels else {})
-
-
 @app.command()
 def info(model: console.ModelFile, as_json: console.Json = False) -> None:
     """Say what a model file holds."""
-    known = _description(model)
+    known = description_of(model)
     if as_json:
         console.print_json(known)
         return
-    shown = {name: known[name] for name in ("task", "target")}
+    shown: dict[str, Any] = {name: known[name] for name in ("task", "target", "event", "likelihood") if name in known}
     shown["columns"] = "\n".join(f"{console.shortened(name, 40)}: {kind}" for name, kind in list(known["columns"].items())[:40])
     if known["not_used"]:
         reasons = list(known["not_used"].items())[:20]
         shown["not used"] = "\n".join(f"{console.shortened(name, 40)}: it {reason}" for name, reason in reasons)
     shown["inputs"] = len(known["inputs"])
-    shown |= {"classes": ", ".join(map(str, known["classes"]))} if "classes" in known else {}
+    shown |= {name: ", ".join(map(str, known[name])) for name in ("classes", "levels") if name in known}
     shown |= {f"held-out {name}": value for name, value in known["held_out_scores"].items() if name != "rows"}
     console.show(str(model), {**shown, "fit": known["summary"]})
 

@@ -54,9 +54,9 @@ def _shortened(sentence: str) -> str:
 
 def note_unlike(model: Any, unlike: Any, quiet: bool) -> None:
     """Count and name what new rows have that the rows of the fit did not."""
-    from gwi.estimators.table_targets import TARGETS
+    from gwi.estimators.likelihood_targets import column_of_estimator
 
-    for sentence in unlike.sentences(TARGETS[model.task].unlike_rows):
+    for sentence in unlike.sentences(column_of_estimator(model).unlike_rows):
         note(sentence, quiet)
 
 
@@ -220,6 +220,24 @@ def check_choices(task: str, max_time: float | None) -> None:
         raise UserError(f"--task is regression, classification or auto; got {task!r}.")
     if max_time is not None and not 0 < max_time < float("inf"):
         raise UserError(f"--max-time is a positive number of seconds; got {max_time:g}.")
+
+
+def times_of(text: str) -> tuple[float, ...]:
+    """Those of a list parted by commas.
+
+    Raises:
+        UserError: naming what is no time.
+    """
+    found = []
+    for part in names(text):
+        try:
+            value = float(part)
+        except ValueError:
+            value = float("nan")
+        if not 0 <= value < float("inf"):
+            raise UserError(f"--times are numbers from 0 on, parted by commas, such as 30,365; got {part!r}.")
+        found.append(value)
+    return tuple(dict.fromkeys(found))
 
 
 def names(text: str) -> list[str]:

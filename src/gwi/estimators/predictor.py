@@ -26,7 +26,7 @@ class Predictor:
     | --- | --- |
     | prediction | the mean, or the most probable class or level |
     | std, lower, upper | of numbers: standard deviation, and the interval |
-    | median, survival_365 | of times to an event, in the place of prediction and std: the probability of none up to each of `times` |
+    | median, survival_365 | of times to an event: the median, and the probability of none up to each of `times` |
     | quantile_0.9 | of numbers: one for each of `quantiles` |
     | probability_… | of classes, and of levels in order: one for each |
     | epistemic, aleatoric | what more data would cure, and what not: variances, or entropies of classes |

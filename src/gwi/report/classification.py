@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.stats import norm
 from sklearn.metrics import confusion_matrix
 
 from gwi._typing import Array
 from gwi.estimators.tables import Estimator
-from gwi.evaluation.checks import Check, found, graded
+from gwi.evaluation.checks import found
 from gwi.evaluation.classification import entropy
 from gwi.evaluation.diagnostics import far_from_training
 from gwi.evaluation.judged import Judged
+from gwi.evaluation.levels import class_checks as class_checks
 from gwi.plots.calibration import draw_reliability, reliability
 from gwi.plots.histograms import draw_confidence
 from gwi.plots.numbers import percent
@@ -24,8 +24,6 @@ from gwi.report.examined import Checked, Examined
 from gwi.report.rendering import Cell, picture, short
 
 NUM_DIAGNOSED = 5_000
-# How rare by chance a gap between confidence and accuracy must be before it is worth a word.
-RARE = 1e-3
 # Classes with a full table of confusions, and mistakes that are listed where there are more classes.
 MOST_CLASSES, MOST_MISTAKES = 12, 15
 CELLS = {"predicted": False, "probability": True, "found": False, "its probability": True, "": False}
@@ -42,50 +40,13 @@ def check(estimator: Estimator, X: Float[Array, "N D"], judged: Judged) -> Check
     return Checked(found(checks), sum(c.value == c.value for c in checks), entropy(judged.first), surprise)
 
 
-def class_checks(probabilities: Float[Array, "N J"], y: NDArray[Any], classes: Any) -> tuple[Check, ...]:
-    """What the rows say about predicted probabilities: whether they are right on average, for all classes and for each."""
-    confidence = probabilities.max(1)
-    gap = float((probabilities.argmax(1) == y).mean() - confidence.mean())
-    # If every confidence is right, the number of hits has this variance.
-    spread = np.sqrt((confidence * (1 - confidence)).sum()) / len(y)
-    chance = 2 * norm.sf(abs(gap) / spread) if spread > 0 else float(gap == 0)
-    count = np.bincount(y, minlength=len(classes))
-    expected = probabilities.sum(0)
-    off = (count - expected) / np.sqrt(np.maximum((probabilities * (1 - probabilities)).sum(0), 1e-12))
-    worst = int(np.argmax(np.abs(off)))
-    # One class of many is off by chance more often than one of two.
-    is_off = len(classes) * 2 * norm.sf(abs(off[worst])) < RARE
-    return (
-        Check(
-            "miscalibrated",
-            gap,
-            graded(abs(gap), note=0.02, warning=0.1, severe=0.2) if chance < RARE else None,
-            f"The model is {confidence.mean():.1%} sure on average and right at {confidence.mean() + gap:.1%} of {len(y)} rows: "
-            f"it is too {'modest' if gap > 0 else 'sure of itself'}.",
-            "Fit again with rows like these; until then take its probabilities with care.",
-        ),
-        Check(
-            "classes-have-shifted",
-            float(off[worst]),
-            graded(abs(count[worst] - expected[worst]) / len(y), note=0.02, warning=0.1) if is_off else None,
-            f"Class {str(classes[worst])!r} comes {count[worst]} times where the probabilities add up to {expected[worst]:.1f}.",
-            "These rows have other shares of the classes than those of the fit; fit again with rows like these.",
-        ),
-    )
-
-
 def details(found: Examined) -> dict[str, Any]:
     """Numbers and pictures for the template."""
     probabilities, y, classes = found.judged.first, found.judged.y, found.estimator.classes_
-    confidence, predicted = probabilities.max(1), probabilities.argmax(1)
-    hit = predicted == y
+    confidence = probabilities.max(1)
+    hit = probabilities.argmax(1) == y
     groups, _ = reliability(confidence, hit)
     shares = np.bincount(y) / len(y)
-    confusion = confusion_matrix(y, predicted, labels=range(len(classes)))
-    # Rows, rows expected, rows predicted right and rows predicted, of each class.
-    of_classes = (confusion.sum(1), probabilities.sum(0), confusion.diagonal(), confusion.sum(0))
-    mistakes = [(short(classes[i]), short(classes[j]), int(confusion[i, j])) for i, j in np.argwhere(confusion) if i != j]
-    order = np.argsort(-confusion.sum(1), kind="stable")[: 2 * MOST_CLASSES]
     return {
         "classes": classes.tolist(),
         "confidence": float(confidence.mean()),
@@ -96,13 +57,25 @@ def details(found: Examined) -> dict[str, Any]:
         "commonest": float(shares.max()),
         "guess_nll": float(entropy(shares[None])[0]),
         "groups": groups,
-        "confusion": confusion.tolist() if len(classes) <= MOST_CLASSES else None,
-        "mistakes": sorted(mistakes, key=lambda mistake: -mistake[2])[:MOST_MISTAKES],
-        "each_class": [(classes[j], *(float(values[j]) for values in of_classes)) for j in order],
+        **confusions(probabilities, y, classes),
         "pictures": {
             "reliability": picture("reliability", lambda ax: draw_reliability(ax, groups)),
             "confidence": picture("confidence", lambda ax: draw_confidence(ax, confidence, hit)),
         },
+    }
+
+
+def confusions(probabilities: Float[Array, "N J"], y: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
+    """What is taken for what, and counts of each class."""
+    confusion = confusion_matrix(y, probabilities.argmax(1), labels=range(len(classes)))
+    # Rows, rows expected, rows predicted right and rows predicted, of each class.
+    of_classes = (confusion.sum(1), probabilities.sum(0), confusion.diagonal(), confusion.sum(0))
+    mistakes = [(short(classes[i]), short(classes[j]), int(confusion[i, j])) for i, j in np.argwhere(confusion) if i != j]
+    order = np.argsort(-confusion.sum(1), kind="stable")[: 2 * MOST_CLASSES]
+    return {
+        "confusion": confusion.tolist() if len(classes) <= MOST_CLASSES else None,
+        "mistakes": sorted(mistakes, key=lambda mistake: -mistake[2])[:MOST_MISTAKES],
+        "each_class": [(classes[j], *(float(values[j]) for values in of_classes)) for j in order],
     }
 
 

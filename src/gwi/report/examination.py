@@ -9,9 +9,9 @@ import numpy as np
 from gpytorch.kernels import Kernel
 
 from gwi._progress import Report
-from gwi.estimators.table_targets import TaskName
 from gwi.estimators.tables import Estimator, encoder_of, judge_table, known_rows, score_judged
-from gwi.report import classification, regression
+from gwi.evaluation.judged import TargetKind
+from gwi.report import classification, levels, regression, times
 from gwi.report.examined import Examined
 from gwi.streaming.batches import Sample
 from gwi.tables.source import Source, Table, read_parts
@@ -20,9 +20,15 @@ from gwi.tables.unlike import Unlike
 
 # Rows, and cells, that a report looks at; of more a sample.
 MOST_ROWS, MOST_CELLS = 100_000, 20_000_000
-# What differs between tasks: `check` and `details` of the predictions, `cells` of a row, and `CELLS`, their names and which are
-# numbers. The template is called like the task.
-TASKS: dict[TaskName, ModuleType] = {"regression": regression, "classification": classification}
+# What differs between kinds of targets: `check` and `details` of the predictions, `cells` of a row, and `CELLS`, their names and
+# which are numbers. The template is called like the module.
+KINDS: dict[TargetKind, ModuleType] = {
+    "numbers": regression,
+    "counts": regression,
+    "levels": levels,
+    "times": times,
+    "classes": classification,
+}
 
 
 def sampled(source: Source, most: int, chunk_size: int, report: Report) -> tuple[Table, int]:
@@ -50,7 +56,7 @@ def examine(
     X = encoder_of(estimator).transform(table)
     ood = np.asarray(estimator.ood_score(Encoded(X)))
     report("diagnosis", 0.5)
-    checked = TASKS[estimator.task].check(estimator, X, judged)
+    checked = KINDS[estimator._kind].check(estimator, X, judged)
     return Examined(estimator, table, judged, ood, scores, num_rows, len(everything) - len(table), checked)
 
 

@@ -13,7 +13,7 @@ from gpytorch.kernels import AdditiveKernel
 
 from gwi.estimators.tables import Estimator, encoder_of
 from gwi.plots.histograms import draw_outlier_scores
-from gwi.report.examination import TASKS, heard_columns
+from gwi.report.examination import KINDS, heard_columns
 from gwi.report.examined import Examined
 from gwi.report.rendering import Cell, picture, render, short
 
@@ -26,7 +26,7 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
     """The page."""
     estimator = found.estimator
     return render(
-        f"{estimator.task}.html.j2",
+        f"{KINDS[estimator._kind].__name__.rsplit('.', 1)[1]}.html.j2",
         found=found,
         num_rows=len(found.table),
         task=estimator.task,
@@ -40,7 +40,7 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
         outlier_scores=[round(float(np.quantile(found.ood, share)), 3) for share in (0.5, 0.95)],
         records=_rows_to_look_at(found),
         heard=heard_columns(estimator),
-        **TASKS[estimator.task].details(found),
+        **KINDS[estimator._kind].details(found),
     )
 
 
@@ -67,7 +67,7 @@ def _rows_to_look_at(found: Examined) -> dict[str, Any]:
     uncertain, surprising = found.checked.most_uncertain, found.checked.most_surprising
     chosen = np.concatenate([uncertain, surprising])
     lines = found.table.source.lines(found.table.number[chosen].tolist())
-    columns, task = _shown_columns(found), TASKS[found.estimator.task]
+    columns, task = _shown_columns(found), KINDS[found.estimator._kind]
     inputs = found.table[chosen].data.select(columns).to_pydict()
     rows = [
         [str(lines[i]), *task.cells(found, int(row)), *(input_cell(inputs[name][i]) for name in columns)]

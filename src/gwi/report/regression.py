@@ -15,6 +15,7 @@ from gwi.evaluation.checks import Finding
 from gwi.evaluation.diagnostics import diagnose
 from gwi.evaluation.judged import Judged
 from gwi.plots.calibration import Promises, coverage, coverage_by_prediction, draw_coverage, draw_coverage_by_prediction
+from gwi.plots.counts import draw_rootogram, frequencies
 from gwi.plots.errors import draw_actual_vs_predicted, draw_errors, errors, outside_interval
 from gwi.plots.histograms import draw_pit, pit
 from gwi.plots.numbers import shown
@@ -63,7 +64,7 @@ def verdict(finding: Finding | None, levels: Promises) -> tuple[str, str]:
 def details(found: Examined) -> dict[str, Any]:
     """Numbers and pictures for the template."""
     law, y = law_of(found), found.judged.y
-    model: Any = found.estimator.model_
+    is_count = found.estimator._kind == "counts"
     levels, bins = coverage(law, y), pit(law, y)
     (medians, std), (by_prediction, middle) = errors(law, y), coverage_by_prediction(law, y)
     off = next((finding for finding in found.checked.findings if finding.kind == "miscalibrated"), None)
@@ -72,6 +73,10 @@ def details(found: Examined) -> dict[str, Any]:
     squared = float(np.square(y - found.judged.first).mean())
     return {
         "said": said,
+        # Of counts an end of an interval is one by lot, as everywhere on the page.
+        "covered": float(levels.found[-1]) if law.is_discrete else found.scores["coverage_95"],
+        "is_discrete": law.is_discrete,
+        "is_count": is_count,
         "said_mood": mood,
         "off": off,
         "by_chance": chance(len(y), 0.95),
@@ -84,15 +89,24 @@ def details(found: Examined) -> dict[str, Any]:
         "grows": bool(medians.found[-1] > medians.found[0]) if len(std) > 1 else None,
         "by_prediction": by_prediction,
         "num_outside": int(outside_interval(law, y).sum()),
-        "noise_std": math.exp(float(model.noises[0].log_level.detach()) / 2) * float(model.scales.y_scale[0]),
+        "noise_std": _noise_std(found.estimator),
         "pictures": {
             "calibration": picture("calibration", lambda ax: draw_coverage(ax, levels)),
             "pit": picture("pit", lambda ax: draw_pit(ax, bins, len(y))),
             "errors": picture("errors", lambda ax: draw_errors(ax, law, y, medians, std)),
             "by_prediction": picture("by-prediction", lambda ax: draw_coverage_by_prediction(ax, by_prediction, middle)),
             "predicted": picture("predicted", lambda ax: draw_actual_vs_predicted(ax, law, y)),
+            "rootogram": picture("rootogram", lambda ax: draw_rootogram(ax, frequencies(law, y))) if is_count else None,
         },
     }
+
+
+def _noise_std(estimator: Any) -> float | None:
+    """Of Gaussian noise, or Student's; None of likelihoods that have other noise."""
+    if not estimator.summary_.degrees_of_freedom:
+        return None
+    model = estimator.model_
+    return math.exp(float(model.noises[0].log_level.detach()) / 2) * float(model.scales.y_scale[0])
 
 
 def _shape(bins: Promises) -> str:

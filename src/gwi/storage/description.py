@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Description:
         scores: on rows held out, from a fit without them.
         summary: of the fit.
         labels: of classes; none for numbers.
+        levels: names of levels in order; none for others.
     """
 
     task: str
@@ -43,6 +44,7 @@ class Description:
     scores: dict[str, float]
     summary: Summary
     labels: list[Any]
+    levels: list[Any] = field(default_factory=list)
 
     @staticmethod
     def of(document: Mapping[str, Any], name: str) -> Description:
@@ -57,7 +59,8 @@ class Description:
         model = document["model"]
         labels = decode_labels(model["classes"]).tolist() if "classes" in model else []
         task = "classification" if "classes" in model else "regression"
-        return Description(task, encoder, scores, decode_summary(document["summary"]), labels)
+        levels = decode_labels(document["levels"], in_order=False).tolist() if "levels" in document else []
+        return Description(task, encoder, scores, decode_summary(document["summary"]), labels, levels)
 
 
 def table_part(document: Mapping[str, Any], name: str) -> tuple[Encoder, dict[str, float]]:

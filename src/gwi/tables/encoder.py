@@ -90,12 +90,14 @@ class Encoder:
         columns: those that are used.
         dropped: those that are not, each with the reason.
         number_labels: whether labels are numbers, so that 1, 1.0 and 01 are one; None where nobody has decided.
+        event: of a time to an event, the column that says whether it came; None of other targets.
     """
 
     target: str
     columns: tuple[Column, ...]
     dropped: tuple[tuple[str, str], ...]
     number_labels: bool | None = None
+    event: str | None = None
 
     @staticmethod
     def fit(table: Table, target: str = "", leave_out: Sequence[str] = ()) -> Encoder:
@@ -180,8 +182,10 @@ class Encoder:
         try:
             columns = tuple(_column_from_json(part) for part in node["columns"])
             dropped = tuple((_text(name), _text(reason)) for name, reason in node["dropped"])
-            decided = node.get("number_labels")
-            encoder = Encoder(_text(node["target"]), columns, dropped, None if decided is None else bool(decided))
+            decided, event = node.get("number_labels"), node.get("event")
+            labels_are_numbers = None if decided is None else bool(decided)
+            named_event = None if event is None else _text(event)
+            encoder = Encoder(_text(node["target"]), columns, dropped, labels_are_numbers, named_event)
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"The description of the columns is none ({type(error).__name__}: {error}).") from error
         if (encoder.target and not columns) or len({column.name for column in columns}) < len(columns):

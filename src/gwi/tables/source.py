@@ -151,6 +151,10 @@ class Table:
         """One column, a pyarrow array."""
         return self.data.column(name).combine_chunks()
 
+    def without(self, name: str | None) -> Table:
+        """Without a column of this name, if there is one."""
+        return self if name not in self.names else Table(self.source, self.data.drop_columns([name]), self.number)
+
     def place(self, row: int, column: str) -> str:
         """Where a cell of this part is in the file."""
         return self.source.place(int(self.number[row]), column)
