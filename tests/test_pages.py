@@ -89,6 +89,16 @@ def check_regression(names):
     assert names["interval"].shape == (50, 2)
 
 
+def check_survival(names):
+    assert names["model"].score(names["X_new"], names["y_new"]) > 0.7
+    plt.close("all")
+
+
+def check_counts(names):
+    assert 0.88 <= names["inside"].mean() <= 0.99
+    plt.close("all")
+
+
 def check_scaling(names):
     assert 0.92 <= names["scores"].coverage_95 <= 0.98
     assert Path("predicted.parquet").exists()
@@ -114,6 +124,8 @@ CHECKS = {
     "plots.md": check_plots,
     "regression.md": check_regression,
     "scaling.md": check_scaling,
+    "survival.md": check_survival,
+    "counts.md": check_counts,
 }
 
 
