@@ -44,7 +44,7 @@ class Outcome:
         if not self.log:
             return values
         open_below = (values <= 0) & (np.arange(values.ndim and values.shape[-1]) == 0) if values.shape[-1:] == (2,) else False
-        bad = (values <= 0) & ~open_below
+        bad = (values <= 0) & np.logical_not(open_below)
         if bad.any():
             raise ValueError(
                 f"The logarithm of the target is asked for, and {int(bad.sum())} of its values are not positive, the first is "

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gwi.core.likelihoods.families import Family
+from gwi.core.likelihoods.support import require_support
 from gwi.core.means import (
     ConstantMean,
     KernelMean,
@@ -119,6 +120,7 @@ class LinkedTask(Task):
 
     def targets(self, y: NDArray[Any], scales: Scales, device: torch.device | str) -> Float[Tensor, "C N"]:
         """Numbers as the likelihood takes them; of few values their places."""
+        require_support(self.family, y)
         if hasattr(self.family, "values"):
             values = np.array(self.family.values)
             return torch.as_tensor(np.abs(y[:, :1] - values).argmin(1)[None].astype(np.float64), device=device)

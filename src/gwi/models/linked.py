@@ -18,6 +18,7 @@ from gwi.core.laws.gaussian import Law
 from gwi.core.laws.mixed import MixedLaw
 from gwi.core.laws.protocol import PredictiveLaw
 from gwi.core.likelihoods.families import Family
+from gwi.core.likelihoods.support import require_support
 from gwi.core.linalg import cholesky, cholesky_solve
 from gwi.models.levels import Levels
 from gwi.models.numbers import NumberModel, Parts
@@ -179,6 +180,7 @@ class LinkedModel(NumberModel):
 
     def targets(self, y: Float[Array, "N C"]) -> Float[Tensor, "C N"]:
         """Targets as the family takes them: places of values where it has such."""
+        require_support(self.family, y)
         if hasattr(self.family, "values"):
             values = np.array(self.family.values)
             return torch.as_tensor(np.abs(y[:, 0, None] - values).argmin(1)[None], dtype=torch.float64, device=self.device)

@@ -84,7 +84,7 @@ class MixedLaw:
     def parts(self) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Var E[Y | f], which more data would lower, and E Var[Y | f], which they would not."""
         _, known, noise = self._moments()
-        return self.unit**2 * known, self.unit**2 * noise
+        return np.square(np.float64(self.unit)) * known, np.square(np.float64(self.unit)) * noise
 
     def _moments(self) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, " N"]]:
         """E E[Y | f], Var E[Y | f] and E Var[Y | f], in closed form where the family has it."""

@@ -18,6 +18,8 @@ from gwi._typing import Array
 
 # Of a curvature that is found by differences of a likelihood: not below zero, where Newton's method would climb down.
 LEAST_CURVATURE = 1e-8
+# Nats that make little difference.
+LITTLE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,10 @@ class TorchFamily:
         return type(self.likelihood).__name__
 
     def _at(self, f: Tensor) -> Distribution:
-        return self.likelihood.forward(f)
+        law: Distribution = self.likelihood.forward(f)
+        # What y may be has been looked at; means of y, at which a curvature is asked for, may lie between values.
+        law._validate_args = False
+        return law
 
     @property
     def support(self) -> tuple[float, float]:
@@ -135,7 +140,7 @@ class TorchFamily:
         return 0.3 + 0.0 * y + 0.0 * phi
 
     def working(self, y: Tensor) -> Tensor:
-        """The f, of a grid, that y makes the most likely."""
+        """The f, of a grid, that y makes the most likely; nearer to zero where that makes little difference."""
         near, far = torch.linspace(-6, 6, 121), torch.logspace(math.log10(6.2), 6, 120)
         for grid in (torch.cat([-far.flip(0), near, far]), near):
             at = grid.to(y.device, torch.float64)
@@ -147,7 +152,10 @@ class TorchFamily:
                 # A link such as the exponential has no numbers far out.
                 if grid is near:
                     raise
-        return at[values.nan_to_num(nan=-math.inf).argmax(-1)].to(y)
+        values = values.nan_to_num(nan=-math.inf)
+        # Of two labels one is the likelier the farther out f is, without end.
+        near_best = values >= values.amax(-1, keepdim=True) - LITTLE
+        return at[torch.where(near_best, -at.abs(), -math.inf).argmax(-1)].to(y)
 
     def rough_dispersion(self, y: Tensor, mean: Tensor, weight: Tensor) -> float:
         """None."""
