@@ -126,7 +126,7 @@ def fit(
 
     leave_out, source = console.names(drop), open_table(data)
     asks_for_numbers = likelihood != "auto" or event is not None or bool(levels)
-    if asks_for_numbers and task == "classification":
+    if asks_for_numbers and task not in ("auto", "regression"):
         raise UserError("--likelihood, --event and --levels are for numbers, times and levels in order; leave --task out.")
     choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet, jobs, groups, time)
     # With other processes a table of any size is read by all of them, some rows at a time; the first writes and prints.

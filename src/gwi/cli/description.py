@@ -26,7 +26,7 @@ def description_of(path: Path) -> dict[str, Any]:
         "summary": str(known.summary),
         "fit": known.summary.to_dict(),
     }
-    if known.task == "regression":
+    if not known.labels:
         description["likelihood"] = known.summary.likelihood
     for name, value in {"event": encoder.event, "levels": known.levels, "classes": known.labels}.items():
         description |= {name: value} if value else {}

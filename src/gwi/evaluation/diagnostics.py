@@ -211,12 +211,14 @@ def _calibration(
     if not found:
         return Check(kind, math.nan)
     value, level, chance = max(found, key=lambda place: (place[2] < RARE, abs(place[0])))
+    # Such as "robust, beta-divergence" and "gaussian above 0".
+    remedy = REMEDIES.get(likelihood.replace(",", " ").split()[0], OTHER_REMEDY)
     return Check(
         kind,
         float(value),
         graded(abs(value), note=0.05, warning=0.1, severe=0.2) if chance < RARE else None,
         f"Intervals of {level:.0%} hold {level + value:.0%} of {num_rows} rows: too {'wide' if value > 0 else 'narrow'}.",
-        f"{REMEDIES.get(likelihood.split(',')[0], OTHER_REMEDY)}; where rows differ from training rows, update(X, y) with some.",
+        f"{remedy}; where rows differ from training rows, update(X, y) with some.",
         "Fit again with rows like these among the training rows; until then read intervals with this gap in mind.",
     )
 
