@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.render import context_tables, cost_tables, evidence_tables, frame_tables, record_tables
+from benchmarks.render import context_tables, cost_tables, evidence_tables, frame_tables, record_tables, set_tables
 from benchmarks.tables.common.records import ROOT, read
 
 
@@ -82,6 +82,9 @@ TABLES: dict[str, Callable[[], str]] = {
         evidence_tables.few_rows,
         record_tables.diagnostics_faults,
         record_tables.diagnostics_uci,
+        set_tables.label_sets,
+        set_tables.stratum_intervals,
+        set_tables.set_scores,
     )
 } | {f"figure_{name}": figure(name) for name in FIGURES}
 
