@@ -82,18 +82,39 @@ def _checked(y: Any, lower: Any, upper: Any) -> tuple[Array, Array, Array]:
 
 def neg_crps(estimator: Any, X: Any, y: Any) -> float:
     """Minus the CRPS, for `scoring=` in scikit-learn."""
-    return -crps(y, estimator.predict_dist(X))
+    return -crps(_known(estimator, y), estimator.predict_dist(X))
 
 
 def neg_nll(estimator: Any, X: Any, y: Any) -> float:
     """Minus the NLL, for `scoring=` in scikit-learn."""
-    return -nll(y, estimator.predict_dist(X))
+    if _has_bounds(estimator):
+        return -float(estimator.nll(X, y))
+    return -nll(_known(estimator, y), estimator.predict_dist(X))
 
 
 def neg_interval_score(estimator: Any, X: Any, y: Any) -> float:
     """Minus the score of 95 % intervals, for `scoring=` in scikit-learn."""
     ends = estimator.predict_interval(X, coverage=0.95)
-    return -interval_score(y, ends[..., 0], ends[..., 1])
+    return -interval_score(_known(estimator, y), ends[..., 0], ends[..., 1])
+
+
+def _has_bounds(estimator: Any) -> bool:
+    return bool(getattr(getattr(estimator, "_targets", None), "are_bounds", False))
+
+
+def _known(estimator: Any, y: Any) -> Any:
+    """Targets as numbers, levels by their places.
+
+    Raises:
+        ValueError: where only bounds of them may be known.
+    """
+    if _has_bounds(estimator):
+        raise ValueError('This score needs targets that are known; of bounds and times to an event scorer("neg_nll") is one.')
+    targets = getattr(estimator, "_targets", None)
+    if targets is None:
+        return y
+    numbers = targets.encode(y)
+    return numbers[:, 0] if targets.one else numbers
 
 
 SCORERS: dict[str, Callable[[Any, Any, Any], float]] = {
