@@ -23,6 +23,8 @@ BLOCKS_A_FOLD = 5
 TOLERANCE, SPREAD_ROWS = 1e-9, 10_000
 # Of rows whose features come more than once, the share with several targets up to which those with one are copies.
 MOST_MIXED = 0.1
+# The share of rows with a weight above one, and with features that come again, from which a table is one of counts.
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,20 @@ def copies(x: Float[NDArray[Any], "N D"], y: Float[NDArray[Any], "N J"]) -> Int[
     if (targets > 1)[count > 1].mean() > MOST_MIXED or (count * (count - 1)).sum() / 2 < 2 * by_chance:
         return alone
     return np.unique(np.where(targets[place] > 1, len(x) + alone, whole), return_inverse=True)[1].ravel()
+
+
+def counted_cells(x: Float[NDArray[Any], "N D"], weight: Float[NDArray[Any], " N"]) -> Int[NDArray[Any], " N"] | None:
+    """A number for each row, the same where features are equal, in a table of counts; None where rows are no counts.
+
+    In a table of counts a row is a cell of the features and one of its targets, and its weight says how often that came. What is
+    left of a cell without one of its rows says the opposite of that row, so such rows must be left out together: by themselves
+    they have every mean and every penalty judged as if features told nothing.
+    """
+    if len(x) < 2 or not ((weight == np.round(weight)).all() and (weight > 1).mean() > MOSTLY):
+        return None
+    cell = equal_rows(x)
+    count = np.bincount(cell)
+    return cell if len(count) >= NUM_FOLDS and (count[cell] > 1).mean() > MOSTLY else None
 
 
 def _share_of_equal_pairs(x: Float[NDArray[Any], "N D"]) -> float:

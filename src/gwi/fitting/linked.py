@@ -150,7 +150,7 @@ class LinkedTask(Task):
 
     def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
         """The stack that the size of the table asks for."""
-        members = plan.linked_members(data.num_rows, data.x.shape[1], self.family.name)
+        members = plan.linked_members(data.num_rows, data.x.shape[1], self.label or self.family.name)
         return plan.planned(members, data.num_rows, data.x.shape[1], max_time)
 
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B C"]) -> Float[Tensor, "*B"]:

@@ -25,7 +25,7 @@ from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
-from gwi.fitting.folds import NUM_FOLDS, folds
+from gwi.fitting.folds import NUM_FOLDS, counted_cells, folds
 from gwi.fitting.frame_learners import widened
 from gwi.fitting.held_out_covariance import (
     CovarianceSolver,
@@ -69,6 +69,8 @@ def array_data(
         groups: of each row; a group stays in one fold.
     """
     weight = np.ones(len(x)) if weight is None else weight
+    if groups is None and x.ndim == 2 and options.cv != "time" and isinstance(options.cv, str | Integral):
+        groups = counted_cells(x, weight)
     scales, device = task.scales(x, y, weight), options.device
     rows, targets = scales.rows(x, device), task.targets(y, scales, device)
     w = torch.as_tensor(task.weights(weight), device=device)
