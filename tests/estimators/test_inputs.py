@@ -6,7 +6,6 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from gwi import GWIClassifier, GWIRegressor
-from gwi.estimators.inputs import TrainingRows
 from waves import wave
 
 pytestmark = pytest.mark.unchecked
@@ -68,14 +67,3 @@ def test_labels_are_shown_as_a_user_writes_them():
 def test_judging_rows_beyond_all_others_are_refused(unseen):
     with pytest.raises(ValueError, match=r"The mean 'Ridge' errs by .* standard deviations .* look for values of these rows"):
         GWIRegressor(Ridge()).fit(*wave(20), validation=unseen)
-
-
-@pytest.mark.parametrize(("times", "weight"), [(5, 5.0), (1, 1.0)])
-def test_rows_of_a_table_of_few_cells_count_as_often_as_they_come(times, weight):
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((60, 2)), rng.standard_normal((60, 1))
-    again = np.concatenate([np.tile(np.arange(60), times), np.arange(10)]) if times == 1 else np.tile(np.arange(60), times)
-    rows = TrainingRows(x[again], y[again], np.ones(len(again)), None, np.arange(len(again))).without_copies()
-    assert len(rows.x) == 60
-    np.testing.assert_array_equal(rows.weight, weight)
-    assert rows.counts_once is (times == 1)

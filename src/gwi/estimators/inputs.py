@@ -103,13 +103,8 @@ class TrainingRows:
         """What a reader of the summary should know."""
         if not self.num_copies:
             return ""
-        counted = "counts once" if self.counts_once else "counts as often as it stands there"
+        counted = "counts once" if len(self.x) >= FEW_DIFFERENT else "counts as often as it stands there"
         return f"{self.num_copies} of {len(self.x) + self.num_copies} rows are copies of others; a row {counted}"
-
-    @property
-    def counts_once(self) -> bool:
-        """Whether copies are taken for repetitions of one observation; in a table of few cells they are observations."""
-        return len(self.x) >= FEW_DIFFERENT and self.num_copies < len(self.x)
 
     def ordered(self) -> TrainingRows:
         """Few rows in an order that depends on their values only."""
@@ -131,9 +126,9 @@ class TrainingRows:
         _, first, unit, count = np.unique(unit, return_index=True, return_inverse=True, return_counts=True)
         if len(first) == len(unit):
             return self
-        order, whole = np.argsort(first), np.bincount(unit, weights=self.weight)
-        some = replace(self._some(first[order], whole[order], np.argsort(order)[unit]), num_copies=len(unit) - len(first))
-        return replace(some, weight=some.weight / count[order]) if some.counts_once else some
+        weight = np.bincount(unit, weights=self.weight) / (count if len(first) >= FEW_DIFFERENT else 1)
+        order = np.argsort(first)
+        return replace(self._some(first[order], weight[order], np.argsort(order)[unit]), num_copies=len(unit) - len(first))
 
     def _some(self, rows: NDArray[np.int64], weight: NDArray[Any], new_place: NDArray[np.int64]) -> TrainingRows:
         """Some rows, and where each of the present ones is among them."""

@@ -77,7 +77,7 @@ def _of_table(estimator: Any, brought: inputs.Brought, features: Any, options: F
     if not estimator._by_paper:
         in_time = isinstance(estimator.cv, str) and estimator.cv == "time"
         training = (training if in_time or judged is not None else training.ordered()).without_copies(pairs)
-        if training.counts_once and training.num_copies > MANY_COPIES * (len(training.x) + training.num_copies):
+        if training.num_copies > MANY_COPIES * (len(training.x) + training.num_copies):
             warnings.warn(f"{training.note}. Pass sample_weight where they are to count more.", GWIWarning, stacklevel=4)
     if len(training.x) < 2:
         raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
