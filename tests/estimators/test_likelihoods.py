@@ -145,7 +145,7 @@ def test_an_update_learns_the_new_rows(name):
     np.testing.assert_allclose(once.predict(x), model.predict(x), atol=0.1 * np.abs(model.predict(x)).max())
 
 
-@pytest.mark.parametrize("name", some(["poisson", "censored"], "gamma", "beta", "ordinal", "log-normal", "robust"))
+@pytest.mark.parametrize("name", some(["poisson"], "censored", "gamma", "beta", "ordinal", "log-normal", "robust"))
 def test_weights_are_rows_and_their_order_does_not_matter(name):
     x, y, _, _ = table(name, 60)
     count = np.random.default_rng(0).integers(1, 4, 60)
@@ -176,7 +176,8 @@ def test_a_weight_of_a_row_is_as_many_copies_where_rows_are_few(name):
 @pytest.mark.parametrize(
     ("name", "unit"),
     some(
-        [("log-normal", 1e6), ("gamma", 1e-6), ("robust", 1e6)],
+        [("log-normal", 1e6), ("robust", 1e6)],
+        ("gamma", 1e-6),
         ("log-normal", 1e-6),
         ("gamma", 1e6),
         ("censored", 1e6),
@@ -199,6 +200,7 @@ def test_another_unit_of_the_target_changes_the_unit_of_what_is_said(name, unit)
         assert held_out == pytest.approx(exact * math.log(unit), abs=0.01)
 
 
+@pytest.mark.slow
 def test_shares_between_other_bounds_are_shares():
     x, y, _, _ = table("beta", 40)
     plain = GWIRegressor("linear", likelihood="beta", random_state=0).fit(x, y)
@@ -237,6 +239,7 @@ def test_objects_are_likelihoods_too(tmp_path):
     assert np.corrcoef(binary.predict(x), f)[0, 1] > 0.8
 
 
+@pytest.mark.slow
 def test_noise_of_a_positive_target_depends_on_the_row_where_it_does():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (400, 1))

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.unchecked
 SCORES = ("neg_crps", "neg_nll", "neg_interval_score")
 
 
-@pytest.mark.parametrize("name", ["gaussian", "poisson", "log-normal", "ordinal", pytest.param("beta", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["gaussian", "poisson", *(pytest.param(name, marks=pytest.mark.slow) for name in ("log-normal", "ordinal", "beta"))]
+)
 def test_scores_are_those_of_the_distribution(name):
     x, y, _, _ = table(name, 60)
     model = GWIRegressor("linear", likelihood=name, random_state=0)
@@ -42,7 +44,7 @@ def test_bounds_are_scored_by_their_probability_and_by_nothing_else():
 
 
 def test_levels_by_name_are_scored_like_their_places():
-    x, y, _, _ = table("ordinal", 60)
+    x, y, _, _ = table("ordinal", 40)
     named = pd.Series(pd.Categorical(np.array(list("abcd"))[y.astype(int)], ordered=True))
     model = GWIRegressor("linear", likelihood="ordinal", random_state=0)
     numbers, levels = clone(model).fit(x, y), clone(model).fit(x, named)
@@ -52,8 +54,8 @@ def test_levels_by_name_are_scored_like_their_places():
 
 
 def test_likelihoods_are_searched_by_name():
-    x, y, _, _ = table("negative-binomial", 80)
-    names = ["gaussian", "poisson", "negative-binomial"]
+    x, y, _, _ = table("poisson", 60)
+    names = ["gaussian", "poisson"]
     search = GridSearchCV(
         GWIRegressor("linear", random_state=0),
         {"likelihood": names},
@@ -62,8 +64,8 @@ def test_likelihoods_are_searched_by_name():
         error_score="raise",
     ).fit(x, y)
     means = dict(zip(names, search.cv_results_["mean_test_score"], strict=True))
-    assert search.best_params_["likelihood"] != "gaussian"
-    assert means["gaussian"] < max(means.values())
+    assert search.best_params_ == {"likelihood": "poisson"}
+    assert means["gaussian"] < means["poisson"] < 0
     assert search.predict(x).min() > 0
 
 

@@ -21,6 +21,8 @@ from gwi.core.likelihoods.external import TorchFamily
 from gwi.core.likelihoods.families import Family, PoissonFamily
 from likelihood_cases import law_of, panels, tensors
 
+# Each asks for thousands of integrals.
+pytestmark = pytest.mark.unchecked
 F64 = torch.float64
 KINDS = {
     kind.__name__: kind

@@ -14,6 +14,8 @@ from gwi.core.likelihoods.families import BetaFamily, Family, GammaFamily, Negat
 from likelihood_cases import LINKED, expectation, log_probability, scipy_law, tensors
 from likelihood_cases import log_marginal as reference_marginal
 
+# Each asks for thousands of integrals.
+pytestmark = pytest.mark.unchecked
 NAMES = pytest.mark.parametrize("name", LINKED)
 F64 = torch.float64
 
