@@ -59,7 +59,8 @@ def draw_rootogram(ax: Axes, found: Frequencies) -> None:
     ax.set(xlim=(-0.7, len(place) - 0.3), ylabel="√ rows, hanging")
     together = "" if found.width == 1 else f"{found.width} in each bar, "
     ax.set_xlabel(f"count ({together}the last bar has all larger ones)")
-    ax.margins(y=0.06)
+    # Bars end where the axis would.
+    ax.set_ylim(top=1.06 * float(top.max()))
     ax.xaxis.set_major_locator(FixedLocator(place[:: max(1, len(place) // 8)].tolist()))
     names = [f"{first:.0f}" for first in found.first]
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names[int(x)] if 0 <= x < len(names) else ""))
