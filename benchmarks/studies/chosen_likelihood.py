@@ -2,8 +2,8 @@
 
     python -m benchmarks.studies.chosen_likelihood [--known]
 
-writes results/chosen_likelihood.csv: fits to 400 rows of each practice table of numbers and of each UCI set, judged on at most
-600 others, three draws; the UCI sets are reported, and nothing was chosen by them. With --known it writes
+writes results/chosen_likelihood.csv: fits to 400 rows of each practice table whose target leaves a choice, and of each UCI set,
+judged on at most 600 others, two draws; the UCI sets are reported, and nothing was chosen by them. With --known it writes
 results/known_likelihood.csv: 30 tables drawn from a known likelihood, and what was chosen. A run that was stopped goes on where
 it was.
 """
@@ -14,7 +14,6 @@ import argparse
 import os
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,26 @@ import pandas as pd
 import torch
 
 from benchmarks.tables.common.records import append, read
-from benchmarks.tables.uci.methods import law_of
 from gwi import GWIRegressor
 from gwi._typing import Array
-from gwi.evaluation.regression import score
 
-MOST_ROWS, MOST_JUDGED, NUM_DRAWS = 400, 600, 3
+MOST_ROWS, MOST_JUDGED, NUM_DRAWS = 400, 600, 2
 LIKELIHOODS = ("auto", "gaussian", "log-normal", "gamma", "negative-binomial", "few-valued", "beta")
-FOLDERS = {"practice": "practice/numbers", "UCI": "uci"}
+# The target of each practice table that leaves a choice, and columns that give it away or name the row.
+PRACTICE = {
+    "counts/quine_absence": ("Days", ()),
+    "counts/doctor_visits": ("visits", ("nvisits", "ovisits", "novisits", "emergency")),
+    "mixed/mpg": ("mpg", ("name",)),
+    "mixed/penguins": ("body_mass_g", ()),
+    "mixed/storms": ("wind", ("name", "category", "status")),
+    "mixed/ames": ("Sale_Price", ()),
+    "mixed/diamonds": ("price", ()),
+    "grouped/sleepstudy": ("Reaction", ()),
+    "grouped/orthodont": ("distance", ()),
+    "time/airline_passengers": ("Passengers", ()),
+    "time/daily_min_temperature": ("Temp", ()),
+}
+UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine_red", "yacht")
 # Sizes of tables of a known likelihood, and how many of each are drawn.
 KNOWN_ROWS, DRAWS_OF_EACH = 300, 3
 FAMILIES = (
@@ -57,38 +68,45 @@ def main() -> None:
         return
     done = {(r["table"], int(r["draw"]), r["likelihood"]) for r in read("chosen_likelihood")}
     for draw in range(NUM_DRAWS):
-        for kind, folder in FOLDERS.items():
-            for path in sorted((Path(os.environ["GWI_DATA"]) / folder).glob("*.csv.gz")):
-                name = path.name.removesuffix(".csv.gz")
-                for likelihood in LIKELIHOODS:
-                    if (name, draw, likelihood) not in done:
-                        append("chosen_likelihood", list(measure(kind, name, path, draw, likelihood)))
-                        print(kind, name, draw, likelihood, flush=True)
+        for kind, name in [*(("practice", name) for name in PRACTICE), *(("UCI", name) for name in UCI)]:
+            for likelihood in LIKELIHOODS:
+                if (name, draw, likelihood) not in done:
+                    append("chosen_likelihood", [measure(kind, name, draw, likelihood)])
+                    print(kind, name, draw, likelihood, flush=True)
 
 
-def measure(kind: str, name: str, path: Path, draw: int, likelihood: str) -> Iterator[dict[str, Any]]:
+def table_of(kind: str, name: str) -> tuple[pd.DataFrame, Array]:
+    """Rows, and the target."""
+    folder = Path(os.environ["GWI_DATA"])
+    frame = pd.read_csv(folder / ("practice" if kind == "practice" else "uci") / f"{name}.csv.gz")
+    target, dropped = PRACTICE.get(name, (frame.columns[-1], ()))
+    frame = frame[frame[target].notna()].drop(columns=list(dropped)).reset_index(drop=True)
+    if name.startswith("time/"):
+        frame.iloc[:, 0] = pd.to_datetime(frame.iloc[:, 0])
+    return frame, frame.pop(target).to_numpy(dtype=np.float64)
+
+
+def measure(kind: str, name: str, draw: int, likelihood: str) -> dict[str, Any]:
     """One fit; a likelihood that the target does not allow has no scores."""
-    values = pd.read_csv(path).to_numpy(dtype=np.float64)
-    order = np.random.default_rng(draw).permutation(len(values))
-    size = min(MOST_ROWS, 4 * len(values) // 5)
+    frame, y = table_of(kind, name)
+    order = np.random.default_rng(draw).permutation(len(y))
+    size = min(MOST_ROWS, 3 * len(y) // 4)
     train, test = order[:size], order[size : size + MOST_JUDGED]
-    x, y = values[:, :-1], values[:, -1]
     row = {"kind": kind, "table": name, "draw": draw, "likelihood": likelihood, "chosen": "", "train": size, "test": len(test)}
     start = time.process_time()
     try:
-        model = GWIRegressor(likelihood=likelihood, random_state=0).fit(x[train], y[train])
+        model = GWIRegressor(likelihood=likelihood, random_state=0).fit(frame.iloc[train], y[train])
     except ValueError:
-        yield row | dict.fromkeys(("nll", "crps", "rmse", "inside_95", "below_support", "cpu_seconds"), "")
-        return
+        return row | dict.fromkeys(("nll", "crps", "rmse", "inside_95", "below_support", "cpu_seconds"), "")
     seconds = time.process_time() - start
-    law = law_of(model.model_, x[test])
-    low, high = model.predict_interval(x[test]).T
+    found = model.predict_dist(frame.iloc[test])
+    low, high = model.predict_interval(frame.iloc[test]).T
     unit = float(y[train].std())
-    yield row | {
+    return row | {
         "chosen": model.summary_.likelihood,
-        "nll": "" if law.is_discrete else float(-law.log_density(y[test]).mean()) - np.log(unit),
-        "crps": score(law, y[test]).crps / unit if not law.is_discrete else float(law.crps(y[test]).mean()) / unit,
-        "rmse": float(np.sqrt(np.mean(np.square(law.expectation() - y[test])))) / unit,
+        "nll": float(-found.laws[0].log_density(y[test]).mean()) - (0.0 if found.laws[0].is_discrete else np.log(unit)),
+        "crps": float(found.crps(y[test]).mean()) / unit,
+        "rmse": float(np.sqrt(np.mean(np.square(found.mean - y[test])))) / unit,
         "inside_95": float(np.mean((low <= y[test]) & (y[test] <= high))),
         "below_support": float(np.mean(low < 0)) if y.min() >= 0 else 0.0,
         "cpu_seconds": seconds,

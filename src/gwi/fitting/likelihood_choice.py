@@ -41,7 +41,7 @@ SHARES, NEAR_BOUND = (1.0, 100.0), 0.9
 # With fewer rows held-out scores are chance: the support alone decides.
 FEWEST_ROWS = 40
 # At most so many rows are looked at, by so many trees, in folds.
-MOST_ROWS, NUM_TREES, NUM_FOLDS = 1500, 40, 5
+MOST_ROWS, NUM_TREES, NUM_FOLDS = 1500, 50, 5
 # Centres of radial functions in the look, and their widths, for each column's share of the distance.
 MOST_CENTRES, WIDTHS = 200, (1.0, 3.0)
 # Standard errors by which a likelihood must be better than the plainest that keeps to the support; and nats of a single row.
@@ -243,7 +243,7 @@ class _Look:
         found = np.empty((2 + len(WIDTHS), len(target)))
         for k in range(self.fold.max() + 1):
             train, test = self.fold != k, self.fold == k
-            trees = ExtraTreesRegressor(NUM_TREES, min_samples_leaf=3, random_state=k)
+            trees = ExtraTreesRegressor(NUM_TREES, random_state=k)
             line = RidgeCV(np.logspace(-6, 2, 9) * train.sum())
             models = [(trees, self.x), (line, self.x)]
             centres = self.x[train][:: max(1, train.sum() // MOST_CENTRES)]
