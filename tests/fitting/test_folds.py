@@ -11,7 +11,7 @@ from gwi import GWIClassifier, GWIRegressor
 from gwi.core.noise import effective_rows
 from gwi.estimators.inputs import TrainingRows
 from gwi.exceptions import GWIWarning
-from gwi.fitting.folds import copies, equal_rows, folds, time_folds
+from gwi.fitting.folds import copies, counted_cells, equal_rows, folds, time_folds
 from gwi.fitting.task import NetworkSize, Task
 
 
@@ -254,3 +254,31 @@ def test_labels_drawn_with_replacement_do_not_make_probabilities_too_sure():
         often = GWIClassifier("svgp", random_state=0).fit(x[drawn], label[drawn])
     assert abs(often.nll(new, truth > 0) - once.nll(new, truth > 0)) < 0.02
     assert "are copies of others" in str(often.summary_)
+
+
+def table_of_counts():
+    """Cells of two features, how often each of three levels came in them, and the persons behind."""
+    rng = np.random.default_rng(0)
+    cell = rng.integers(0, [6, 4], (900, 2)).astype(float)
+    level = np.digitize(0.5 * cell[:, 0] - 0.4 * cell[:, 1] + rng.standard_normal(900), [0.0, 1.2]).astype(float)
+    rows, count = np.unique(np.column_stack([cell, level]), axis=0, return_counts=True)
+    return rows[:, :2], rows[:, 2], count.astype(float), cell, level
+
+
+def test_rows_of_one_cell_of_a_table_of_counts_are_left_out_together_and_others_are_not():
+    x, _, count, cell, _ = table_of_counts()
+    assert same(counted_cells(x, count), np.unique(x, axis=0, return_inverse=True)[1])
+    assert counted_cells(cell, np.ones(len(cell))) is None
+    assert counted_cells(x, count / 2) is None
+    assert counted_cells(np.random.default_rng(0).normal(size=(40, 2)), np.full(40, 3.0)) is None
+
+
+def test_a_table_of_counts_is_learned_as_the_persons_behind_it_are():
+    x, y, count, cell, level = table_of_counts()
+    weighted, single = (
+        GWIRegressor("linear", likelihood="ordinal", random_state=0).fit(*rows, sample_weight=weight)
+        for rows, weight in (((x, y), count), ((cell, level), None))
+    )
+    assert weighted.nll(cell, level) == pytest.approx(single.nll(cell, level), abs=0.01)
+    constant = -(np.bincount(level.astype(int)) / 900 * np.log(np.bincount(level.astype(int)) / 900)).sum()
+    assert weighted.nll(cell, level) < constant - 0.1
