@@ -99,6 +99,15 @@ def check_counts(names):
     plt.close("all")
 
 
+def check_likelihoods(names):
+    assert names["low"].min() >= 0
+    assert np.isfinite(names["found"].mean).all()
+
+
+def check_divergences(names):
+    assert 0.88 <= names["held"] <= 1
+
+
 def check_scaling(names):
     assert 0.92 <= names["scores"].coverage_95 <= 0.98
     assert Path("predicted.parquet").exists()
@@ -124,6 +133,8 @@ CHECKS = {
     "plots.md": check_plots,
     "regression.md": check_regression,
     "scaling.md": check_scaling,
+    "likelihoods.md": check_likelihoods,
+    "divergences.md": check_divergences,
     "survival.md": check_survival,
     "counts.md": check_counts,
 }

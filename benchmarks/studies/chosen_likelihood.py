@@ -14,6 +14,7 @@ import argparse
 import os
 import time
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def main() -> None:
         known()
         return
     done = {(r["table"], int(r["draw"]), r["likelihood"]) for r in read("chosen_likelihood")}
-    for draw in range(NUM_DRAWS):
-        for kind, name in [*(("practice", name) for name in PRACTICE), *(("UCI", name) for name in UCI)]:
+    for kind, names in (("practice", tuple(PRACTICE)), ("UCI", UCI)):
+        for draw, name in product(range(NUM_DRAWS), names):
             for likelihood in LIKELIHOODS:
                 if (name, draw, likelihood) not in done:
                     append("chosen_likelihood", [measure(kind, name, draw, likelihood)])
@@ -82,7 +83,7 @@ def table_of(kind: str, name: str) -> tuple[pd.DataFrame, Array]:
     target, dropped = PRACTICE.get(name, (frame.columns[-1], ()))
     frame = frame[frame[target].notna()].drop(columns=list(dropped)).reset_index(drop=True)
     if name.startswith("time/"):
-        frame.iloc[:, 0] = pd.to_datetime(frame.iloc[:, 0])
+        frame[frame.columns[0]] = pd.to_datetime(frame[frame.columns[0]])
     return frame, frame.pop(target).to_numpy(dtype=np.float64)
 
 

@@ -107,5 +107,5 @@ def test_rows_that_do_not_fit_in_memory_take_no_context(monkeypatch):
     monkeypatch.setattr(makers, "in_memory", lambda source: None)
     x, y = sides(40)
     loader = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=10)
-    with pytest.raises(ValueError, match=r"neither sample_weight, groups, context, cv nor"):
+    with pytest.raises(ValueError, match=r"neither sample_weight, groups, context, strata, cv nor"):
         GWIRegressor("linear").fit(loader, context=[[4.0]])

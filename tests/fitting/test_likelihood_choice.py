@@ -75,7 +75,7 @@ def test_several_targets_and_given_means_stay_gaussian(rows):
     assert isinstance(choice(x, np.column_stack([prices, prices])).part, Gaussian)
     kept = choice(x, prices, keeps_mean=True)
     assert isinstance(kept.part, Gaussian)
-    assert kept.low == 0
+    assert kept.low is None
 
 
 def test_a_few_rows_are_judged_by_their_kind_alone(rows):
@@ -114,9 +114,7 @@ def test_predictions_of_a_given_mean_are_its_values(rows):
     y = np.exp(2 + 0.3 * f + 0.2 * rng.standard_normal(180))
     line = LinearRegression().fit(x[:80], y[:80])
     model = GWIRegressor(line, random_state=0).fit(x[80:140], y[80:140], validation=(x[140:], y[140:]))
-    clear = line.predict(x) > 1
-    np.testing.assert_allclose(model.predict(x)[clear], line.predict(x)[clear], rtol=1e-9)
-    assert (model.predict_interval(x) >= 0).all()
+    np.testing.assert_allclose(model.predict(x), line.predict(x), rtol=1e-9)
 
 
 def test_a_law_that_is_cut_keeps_its_mean():

@@ -205,7 +205,7 @@ def test_a_small_file_is_read_into_memory(folder, monkeypatch):
 
 
 def test_what_a_stream_cannot_do_is_said(folder):
-    with pytest.raises(ValueError, match="neither sample_weight, groups, context, cv nor the paper's protocol"):
+    with pytest.raises(ValueError, match="neither sample_weight, groups, context, strata, cv nor the paper's protocol"):
         GWIRegressor(Paper()).fit(folder / "numbers", "y")
     with pytest.raises(ValueError, match="svgp-all"):
         GWIRegressor("svgp-all", covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")

@@ -84,16 +84,16 @@ def chosen(
         unit: of each row, such as its group; rows of one unit err alike.
         are_bounds: whether two columns are bounds of one number.
         are_levels: whether these are places of levels in order.
-        keeps_mean: whether a mean is given that predictions shall keep to, so that it is that of a Gaussian law.
+        keeps_mean: whether a mean is given whose values predictions shall be, so that nothing is cut.
     """
     if are_bounds:
         return Choice(Censored(), "likelihood censored: targets are events with times, or bounds")
     if are_levels:
         return Choice(Ordinal(), "likelihood ordinal: targets are levels in order")
-    if y.shape[1] > 1:
+    if y.shape[1] > 1 or keeps_mean:
         return Choice(Gaussian(), "")
     values = y[:, 0]
-    candidates = _candidates(values, keeps_mean)
+    candidates = _candidates(values)
     first = candidates[0]
     if len(candidates) == 1 or len(y) < FEWEST_ROWS:
         return Choice(first.part, first.why(), first.low, first.counts)
@@ -171,7 +171,7 @@ def _cumulative(law: PredictiveLaw, y: Array) -> Array:
     return np.where(np.isfinite(y), finite, np.where(y > 0, 1.0, 0.0))
 
 
-def _candidates(values: Array, keeps_mean: bool) -> list[_Candidate]:
+def _candidates(values: Array) -> list[_Candidate]:
     """Those that the support allows; the plainest first, which has to be beaten."""
     known, count = np.unique(values, return_counts=True)
     few = 2 <= len(known) <= MOST_VALUES and min(count[0], count[-1]) >= FEWEST_AT_ENDS
@@ -182,8 +182,6 @@ def _candidates(values: Array, keeps_mean: bool) -> list[_Candidate]:
     grid = known if few or counted else None
     low = 0.0 if bounded else None
     gaussian = _Candidate(Gaussian(), "no target is negative" if bounded else "", outcome=Outcome(low=low), grid=grid)
-    if keeps_mean:
-        return [gaussian]
     found = []
     if counted:
         family_of_counts = NegativeBinomialFamily()

@@ -92,7 +92,7 @@ def chosen_task(
         return RegressionTask(choice.part, tempering, outcome=Outcome(low=choice.low), note=choice.why)
     task = task_of(choice.part, y, weight, tempering)
     if choice.counts:
-        task = replace(task, families=(PoissonFamily(), NegativeBinomialFamily()))  # type: ignore[type-var]
+        task = replace(task, families=(NegativeBinomialFamily(), PoissonFamily()))  # type: ignore[type-var]
     return replace(task, note=choice.why)  # type: ignore[type-var]
 
 
