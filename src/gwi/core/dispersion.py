@@ -24,6 +24,8 @@ PENALTIES, MOST_CROSS_VALIDATED = (100.0, 10.0), 4000
 NUM_FOLDS, FEWEST_UNITS = 5, 50
 # Width of the log-normal hyper-prior of α, which multiplies r where the likelihood has no dispersion of its own.
 TEMPERING_WIDTH = 0.5
+# α is at most this: counts that vary far more than Poisson's ask for a law that says so, and where r is large e^f has no bound.
+MOST_TEMPERING = 4.0
 # Times that nodes are placed anew, and steps of the search between.
 ROUNDS, MOST_STEPS = 2, 60
 
@@ -156,7 +158,7 @@ def _fit(
     def state() -> tuple[Tensor, Tensor, Tensor]:
         slope = (standardised @ slopes).clamp(-8, 4) if sloping else torch.zeros_like(like)
         phi = (level.clamp(low, high) + slope).exp() if family.has_dispersion else torch.ones_like(like)
-        alpha = log_alpha.exp() if tempers else 1.0 if tempering is None else tempering
+        alpha = log_alpha.clamp_max(math.log(MOST_TEMPERING)).exp() if tempers else 1.0 if tempering is None else tempering
         variance = alpha * rows.variance + (log_gamma.clamp(-20, 20).exp() * rows.disagreement if disagrees else 0.0)
         return rows.mean + (shift if free is None else 0.0), variance, phi
 
@@ -192,7 +194,7 @@ def _fit(
             family=family if free is None else family.at(free),  # type: ignore[attr-defined]
             noise=noise,
             disagreement_weight=float(log_gamma.clamp(-20, 20).exp()) if disagrees else 0.0,
-            tempering=float(log_alpha.exp()) if tempers else 1.0 if tempering is None else tempering,
+            tempering=min(float(log_alpha.exp()), MOST_TEMPERING) if tempers else 1.0 if tempering is None else tempering,
             shift=float(shift) if free is None else 0.0,
             penalty=penalty,
             log_density=log_density(None),
