@@ -189,6 +189,17 @@ def test_fit_warns_of_severe_findings_and_points_at_the_line_that_called_it(argu
     assert [Path(warning.filename).name for warning in caught if warning.category is GWIWarning] == ["test_diagnostics.py"]
 
 
+def test_fit_warns_where_counts_vary_far_more_than_poissons():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 2))
+    wide = rng.negative_binomial(1, 1 / (1 + np.exp(2 + 0.5 * x[:, 0]))).astype(float)
+    with pytest.warns(GWIWarning, match="negative-binomial"):
+        GWIRegressor("svgp", likelihood="poisson", random_state=0).fit(x, wide)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GWIWarning)
+        GWIRegressor("svgp", likelihood="poisson", random_state=0).fit(x, rng.poisson(np.exp(2 + 0.5 * x[:, 0])).astype(float))
+
+
 def test_fit_does_not_warn_of_what_is_not_severe():
     with warnings.catch_warnings():
         warnings.simplefilter("error", GWIWarning)

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gwi._typing import Array
+from gwi.core.dispersion import MOST_TEMPERING
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance
 from gwi.core.posterior import CachedPosterior
 from gwi.exceptions import GWIWarning
@@ -258,6 +259,8 @@ def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"], of_nois
         'Try another kernel or more inducing points, and tempering="auto" if you set it: away from data the factor is a guess.',
         ANOTHER_MEAN,
     )
+    # Of f alone the factor has a bound; a fit that comes to it would go on.
+    most = 10.0 if of_noise or value < 1 else MOST_TEMPERING
     if not of_noise and value > 1:
         remedy = (
             "The likelihood may be too narrow, so that f stands in for noise: for counts that vary more than Poisson's take "
@@ -267,7 +270,7 @@ def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"], of_nois
     return Check(
         kind,
         value,
-        graded(ratio, note=2.0, warning=4.0, severe=10.0),
+        graded(ratio, note=2.0, warning=4.0, severe=most),
         f"The {'predictive variance' if of_noise else 'variance of f'} is multiplied by {value:.3g}: "
         f"{'covariance and noise are' if of_noise else 'the covariance is'} taken to be {ratio:.3g} times too "
         f"{'narrow' if value > 1 else 'wide'}.",
