@@ -37,13 +37,12 @@ def chosen() -> str:
         best = min((way for way in whole if way != "auto"), key=lambda way: float(np.mean(whole[way])))
         gap = np.subtract(whole["auto"], whole[best])
         error = float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else math.nan
+        shown = f"{gap.mean():+.4f}" + ("" if math.isnan(error) else f" ± {error:.4f}")
         auto = [r for r in some if r["likelihood"] == "auto"]
         names = ", ".join(dict.fromkeys(r["chosen"] for r in auto))
         below, inside = (float(np.mean([float(r[part]) for r in auto])) for part in ("below_support", "inside_95"))
         cells = [f"{np.mean(whole[way]):.4f}" for way in ("auto", "gaussian", best)]
-        rows.append(
-            [kind, name, names, *cells, best, f"{gap.mean():+.4f} ± {error:.4f}", f"{100 * inside:.1f}", f"{100 * below:.0f}"]
-        )
+        rows.append([kind, name, names, *cells, best, shown, f"{100 * inside:.1f}", f"{100 * below:.0f}"])
     head = ["", "table", "chosen", "CRPS", "Gaussian", "best", "which is", "gap to it", "95 % hold", "intervals below 0, %"]
     return table(head, rows)
 

@@ -3,7 +3,7 @@
     python -m benchmarks.studies.chosen_likelihood [--known]
 
 writes results/chosen_likelihood.csv: fits to 400 rows of each practice table whose target leaves a choice, and of each UCI set,
-judged on at most 600 others, two draws; the UCI sets are reported, and nothing was chosen by them. With --known it writes
+judged on at most 600 others, two draws or more; the UCI sets are reported, and nothing was chosen by them. With --known it writes
 results/known_likelihood.csv: 30 tables drawn from a known likelihood, and what was chosen. A run that was stopped goes on where
 it was.
 """
@@ -27,6 +27,8 @@ from gwi import GWIRegressor
 from gwi._typing import Array
 
 MOST_ROWS, MOST_JUDGED, NUM_DRAWS = 400, 600, 2
+# Of tables with few rows to judge by more draws.
+DRAWS_OF_FEW = {"grouped/sleepstudy": 6, "grouped/orthodont": 6, "time/airline_passengers": 6}
 LIKELIHOODS = ("auto", "gaussian", "log-normal", "gamma", "negative-binomial", "few-valued", "beta")
 # The target of each practice table that leaves a choice, and columns that give it away or name the row.
 PRACTICE = {
@@ -69,8 +71,8 @@ def main() -> None:
         return
     done = {(r["table"], int(r["draw"]), r["likelihood"]) for r in read("chosen_likelihood")}
     for kind, names in (("practice", tuple(PRACTICE)), ("UCI", UCI)):
-        for draw, name in product(range(NUM_DRAWS), names):
-            for likelihood in LIKELIHOODS:
+        for draw, name in product(range(max(NUM_DRAWS, *DRAWS_OF_FEW.values())), names):
+            for likelihood in LIKELIHOODS if draw < DRAWS_OF_FEW.get(name, NUM_DRAWS) else ():
                 if (name, draw, likelihood) not in done:
                     append("chosen_likelihood", [measure(kind, name, draw, likelihood)])
                     print(kind, name, draw, likelihood, flush=True)
