@@ -299,13 +299,13 @@ def test_data_frames_pipelines_and_grid_searches_work():
     table = load_diabetes(as_frame=True)
     # Body mass, blood pressure and two values of the blood: few hyper-parameters for ten fits.
     x, y = table.data[["bmi", "bp", "s5", "s6"]].iloc[:100], table.target.iloc[:100]
-    model = GWIRegressor("svgp", random_state=0).fit(x, y)
+    model = GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(x, y)
     assert list(model.feature_names_in_) == list(x.columns)
     np.testing.assert_array_equal(model.predict(x[x.columns[::-1]]), model.predict(x))
     assert isinstance(x, pd.DataFrame)
-    pipeline = make_pipeline(StandardScaler(), GWIRegressor("svgp", random_state=0)).fit(x, y)
+    pipeline = make_pipeline(StandardScaler(), GWIRegressor("svgp", likelihood="gaussian", random_state=0)).fit(x, y)
     assert pipeline.score(x, y) > 0.3
-    search = GridSearchCV(GWIRegressor("svgp", random_state=0), {"kernel": ["rbf", "matern52"]}, cv=2).fit(x, y)
+    search = GridSearchCV(GWIRegressor("svgp", likelihood="gaussian", random_state=0), {"kernel": ["rbf", "matern52"]}, cv=2).fit(x, y)
     assert search.best_params_["kernel"] in ("rbf", "matern52")
 
 
