@@ -24,7 +24,8 @@ PENALTIES, MOST_CROSS_VALIDATED = (100.0, 10.0), 4000
 NUM_FOLDS, FEWEST_UNITS = 5, 50
 # Width of the log-normal hyper-prior of α, which multiplies r where the likelihood has no dispersion of its own.
 TEMPERING_WIDTH = 0.5
-# α is at most this: counts that vary far more than Poisson's ask for a law that says so, and where r is large e^f has no bound.
+# α, and γ in its own unit, are at most this: counts that vary far more than Poisson's ask for a law that says so, and where r or
+# d² is large e^f has no bound. With α alone bounded γ took its place: 64, and predictions of visits to a doctor up to 10⁵.
 MOST_TEMPERING = 4.0
 # Times that nodes are placed anew, and steps of the search between.
 ROUNDS, MOST_STEPS = 2, 60
@@ -154,12 +155,13 @@ def _fit(
     disagrees, sloping = bool((rows.disagreement > 0).any()), penalty < math.inf
     tempers = tempering is None and not family.has_dispersion
     low, high = math.log(LEAST_DISPERSION), math.log(MOST_DISPERSION)
+    most_gamma = 20.0 if family.has_dispersion else math.log(MOST_TEMPERING * DISAGREEMENT_WEIGHT)
 
     def state() -> tuple[Tensor, Tensor, Tensor]:
         slope = (standardised @ slopes).clamp(-8, 4) if sloping else torch.zeros_like(like)
         phi = (level.clamp(low, high) + slope).exp() if family.has_dispersion else torch.ones_like(like)
-        alpha = log_alpha.clamp_max(math.log(MOST_TEMPERING)).exp() if tempers else 1.0 if tempering is None else tempering
-        variance = alpha * rows.variance + (log_gamma.clamp(-20, 20).exp() * rows.disagreement if disagrees else 0.0)
+        alpha = log_alpha.exp() if tempers else 1.0 if tempering is None else tempering
+        variance = alpha * rows.variance + (log_gamma.exp() * rows.disagreement if disagrees else 0.0)
         return rows.mean + (shift if free is None else 0.0), variance, phi
 
     def log_density(nodes: NodesAtModes | None) -> Tensor:
@@ -175,14 +177,40 @@ def _fit(
             value = value + ((log_gamma - math.log(DISAGREEMENT_WEIGHT)) / DISAGREEMENT_WIDTH).square() / 2
         return value + (log_alpha / TEMPERING_WIDTH).square() / 2 if tempers else value
 
-    flags = (family.has_dispersion, sloping, disagrees, tempers, free is None)
-    parameters = [p for p, used in zip((level, slopes, log_gamma, log_alpha, shift), flags, strict=True) if used]
-    parameters += [] if free is None else [free]
+    # Ends that stop a search, not the gradient: behind a clamp it would have none, and stay there.
+    nothing, most_alpha = (None, None), math.log(MOST_TEMPERING)
+    used: list[tuple[Tensor, tuple[float | None, float | None], bool]] = [
+        (level, nothing, family.has_dispersion),
+        (slopes, nothing, sloping),
+        (log_gamma, (-20.0, most_gamma), disagrees),
+        (log_alpha, (None, most_alpha), tempers),
+        (shift, nothing, free is None),
+        *([] if free is None else [(free, nothing, True)]),
+    ]
+    parameters = [p for p, _, needed in used if needed]
+    bounds = [ends for p, ends, needed in used if needed for _ in range(p.numel())]
     closed = hasattr(family, "closed_log_marginal")
+    if tempers and start is None:
+        # Nodes around the modes of a narrow f do not see what a wide one would bring: of both ends the better is the start.
+        with torch.no_grad():
+            found = {}
+            for factor in (MOST_TEMPERING, 1.0):
+                log_alpha.fill_(math.log(factor))
+                log_gamma.fill_(math.log(factor * DISAGREEMENT_WEIGHT))
+                found[factor] = float(objective(None))
+            better = min(found, key=found.__getitem__)
+            log_alpha.fill_(math.log(better))
+            log_gamma.fill_(math.log(better * DISAGREEMENT_WEIGHT))
     for _ in range(1 if closed else ROUNDS):
         with torch.no_grad():
             nodes = None if closed else NodesAtModes(family, rows.y, *state())
-        minimize_lbfgs(lambda nodes=nodes: objective(nodes), parameters, max_iterations=MOST_STEPS, tolerance=1e-8)  # type: ignore[misc]
+        minimize_lbfgs(
+            lambda nodes=nodes: objective(nodes),  # type: ignore[misc]
+            parameters,
+            bounds=bounds,
+            max_iterations=MOST_STEPS,
+            tolerance=1e-8,
+        )
     with torch.no_grad():
         noise = LogLinearNoise(
             level.clamp(low, high) if family.has_dispersion else torch.zeros_like(level),
@@ -193,8 +221,8 @@ def _fit(
         return DispersionFit(
             family=family if free is None else family.at(free),  # type: ignore[attr-defined]
             noise=noise,
-            disagreement_weight=float(log_gamma.clamp(-20, 20).exp()) if disagrees else 0.0,
-            tempering=min(float(log_alpha.exp()), MOST_TEMPERING) if tempers else 1.0 if tempering is None else tempering,
+            disagreement_weight=float(log_gamma.exp()) if disagrees else 0.0,
+            tempering=float(log_alpha.exp()) if tempers else 1.0 if tempering is None else tempering,
             shift=float(shift) if free is None else 0.0,
             penalty=penalty,
             log_density=log_density(None),
