@@ -7,7 +7,16 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.render import context_tables, cost_tables, evidence_tables, frame_tables, record_tables, set_tables
+from benchmarks.render import (
+    choice_tables,
+    context_tables,
+    cost_tables,
+    evidence_tables,
+    frame_tables,
+    likelihood_tables,
+    record_tables,
+    set_tables,
+)
 from benchmarks.tables.common.records import ROOT, read
 
 
@@ -82,6 +91,13 @@ TABLES: dict[str, Callable[[], str]] = {
         evidence_tables.few_rows,
         record_tables.diagnostics_faults,
         record_tables.diagnostics_uci,
+        choice_tables.known,
+        choice_tables.chosen,
+        likelihood_tables.likelihoods_places,
+        likelihood_tables.likelihoods_count,
+        likelihood_tables.likelihoods_folds,
+        likelihood_tables.prior_draws,
+        *likelihood_tables.BY_FAMILY,
         set_tables.label_sets,
         set_tables.stratum_intervals,
         set_tables.set_scores,

@@ -126,10 +126,11 @@ def test_the_estimator_gives_it_and_scorers_judge_by_it():
     assert evaluation.nll(y[200:], found) == pytest.approx(model.nll(rows, y[200:]), rel=1e-12)
     assert 0.9 < evaluation.coverage(y[200:], *found.interval().T) < 0.99
     assert stats.kstest(evaluation.pit(y[200:], found), "uniform").pvalue > 0.01
-    several = GWIRegressor("linear", likelihood="gaussian", random_state=0).fit(X[:200], np.column_stack([y, -y])[:200]).predict_dist(rows)
+    several = GWIRegressor("linear", random_state=0).fit(X[:200], np.column_stack([y, -y])[:200]).predict_dist(rows)
     np.testing.assert_allclose(several.mean[:, 0], -several.mean[:, 1], rtol=1e-6)
-    scores = cross_val_score(GWIRegressor("linear", likelihood="gaussian"), X[:150], y[:150], scoring=evaluation.scorer("neg_crps"), cv=3)
+    plain = GWIRegressor("linear", likelihood="gaussian")
+    scores = cross_val_score(plain, X[:150], y[:150], scoring=evaluation.scorer("neg_crps"), cv=3)
     assert (scores < 0).all()
-    search = GridSearchCV(GWIRegressor("linear", likelihood="gaussian"), {"tempering": [1.0, 4.0]}, scoring=evaluation.scorer("neg_nll"), cv=3)
+    search = GridSearchCV(plain, {"tempering": [1.0, 4.0]}, scoring=evaluation.scorer("neg_nll"), cv=3)
     assert search.fit(X[:150], y[:150]).best_params_ == {"tempering": 1.0}
     assert evaluation.scorer("neg_interval_score")(model, rows, y[200:]) < 0
