@@ -62,9 +62,11 @@ def difference(ours: Sequence[float], other: Sequence[float], train: int, test: 
 
 
 def _by_method(name: str) -> dict[str, list[Record]]:
-    """Records of a table, ours first."""
+    """Records of a table, ours first, the one that counts before all."""
     records = [r for r in read(NAME) if r["table"] == name]
-    methods = sorted(dict.fromkeys(r["method"] for r in records), key=lambda m: not m.startswith("gwi"))
+    methods = sorted(
+        dict.fromkeys(r["method"] for r in records), key=lambda m: (m not in OURS.values(), not m.startswith("gwi"), m)
+    )
     return {method: [r for r in records if r["method"] == method] for method in methods}
 
 
