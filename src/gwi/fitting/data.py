@@ -130,6 +130,10 @@ class HeldOut:
             values[:, inside] = part
         return values
 
+    def same_in_folds(self, mean: Mean) -> Float[Tensor, "J V"]:
+        """Values of a mean that has learned from none of the rows, such as that of P."""
+        return self.predicted(mean, [mean] * self.num_folds)
+
 
 @torch.no_grad()
 def at_rows(mean: Mean, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:

@@ -17,7 +17,7 @@ from gwi.core.likelihoods.external import TorchFamily
 from gwi.core.likelihoods.families import BetaFamily, Family, GammaFamily, NegativeBinomialFamily, PoissonFamily
 from gwi.core.likelihoods.ordinal import OrdinalFamily
 from gwi.core.likelihoods.robust import RobustFamily
-from gwi.core.likelihoods.shapes import LOGISTIC, NORMAL, WEIBULL
+from gwi.core.likelihoods.shapes import SHAPES
 from gwi.core.outcomes import NO_END, Outcome
 from gwi.fitting.likelihood_choice import MOST_VALUES, chosen
 from gwi.fitting.linked import LinkedTask
@@ -40,7 +40,6 @@ from gwi.parts.likelihoods import (
 )
 from gwi.predictors.boosters import is_fitted
 
-SHAPES = {"normal": NORMAL, "weibull": WEIBULL, "logistic": LOGISTIC}
 Float2D = NDArray[Any]
 Tempering = float | Literal["auto"] | None
 
@@ -188,6 +187,5 @@ def _censored(part: Censored, y: Float2D, weight: Array, tempering: Tempering) -
     middle = np.where(np.isinf(low), high, np.where(np.isinf(high), low, (low + high) / 2))
     centre = float(np.average(middle, weights=weight))
     unit = math.sqrt(float(np.average(np.square(middle - centre), weights=weight))) or 1.0
-    shapes = list(SHAPES.values()) if part.shape == "auto" else [SHAPES[part.shape]]
-    families = tuple(CensoredFamily(shape) for shape in shapes)
+    families = tuple(CensoredFamily(shape) for name, shape in SHAPES.items() if part.shape in ("auto", name.lower()))
     return LinkedTask(families, outcome=outcome, centre=centre, unit=unit, tempering=tempering, noise=part.noise)

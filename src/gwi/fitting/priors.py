@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from gwi.core.means import FixedMean, ModuleMean, SumMean
-from gwi.fitting.data import FitData, FitOptions, HeldOut
+from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.hyperparameters import PriorChoice
 from gwi.fitting.learners import name_of
 from gwi.fitting.task import Member, Task
@@ -43,14 +42,9 @@ def with_prior_mean(task: Task, data: FitData, options: FitOptions) -> Task:
     return replace(task, prior_mean=own)  # type: ignore[type-var]
 
 
-def at_held_out(prior_mean: nn.Module, held_out: HeldOut) -> Float[Tensor, "J V"]:
-    """The mean of P at the held-out rows; it is the same in every fold."""
-    return held_out.predicted(prior_mean, [prior_mean] * held_out.num_folds)
-
-
 def beside(prior_mean: nn.Module | None, data: FitData) -> FitData:
     """The rows with what the mean of P leaves over as targets."""
-    return data if prior_mean is None else data.less(prior_mean, at_held_out(prior_mean, data.held_out))
+    return data if prior_mean is None else data.less(prior_mean, data.held_out.same_in_folds(prior_mean))
 
 
 def finite_means(means: Sequence[Any] | None, options: FitOptions) -> Sequence[Any] | None:
@@ -91,5 +85,5 @@ def added(prior_mean: nn.Module | None, member: Member, data: FitData) -> Member
     """A member that has learned what the mean of P leaves over, and that mean."""
     if prior_mean is None:
         return member
-    values = at_held_out(prior_mean, data.held_out) + member.held_out
+    values = data.held_out.same_in_folds(prior_mean) + member.held_out
     return replace(member, mean=SumMean([prior_mean, member.mean]), held_out=values)

@@ -205,7 +205,7 @@ class Task(ABC):
         held_out = data.held_out
         values = stacked.scale * stacked.held_out
         if self.prior_mean is not None:
-            values = values - held_out.predicted(self.prior_mean, [self.prior_mean] * held_out.num_folds)
+            values = values - held_out.same_in_folds(self.prior_mean)
         return float((values.square().mean(0) * held_out.weight).sum() / held_out.weight.sum())
 
     def covariance_data(self, data: FitData, stacked: StackedMean) -> FitData:

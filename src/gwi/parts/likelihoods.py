@@ -15,14 +15,8 @@ ShapeKind = Literal["auto", "normal", "weibull", "logistic"]
 DivergenceKind = Literal["beta", "gamma"]
 
 
-class Gaussian(BaseEstimator):
-    """Gaussian noise around f, with Student's tails where held-out rows ask for them.
-
-    Args:
-        noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on held-out rows.
-        tails: ``"normal"``, or ``"auto"`` for Student's t where held-out rows ask for it.
-        conformal: take intervals from the quantiles of held-out residuals rather than from the law.
-    """
+class _WithTails(BaseEstimator):
+    """Gaussian noise of the target or of its logarithm, with tails."""
 
     def __init__(self, noise: NoiseKind = "auto", *, tails: TailsKind = "auto", conformal: bool = False):
         self.noise = noise
@@ -33,6 +27,16 @@ class Gaussian(BaseEstimator):
         """Refuse options that mean nothing."""
         require_choice("noise", self.noise, NoiseKind)
         require_choice("tails", self.tails, TailsKind)
+
+
+class Gaussian(_WithTails):
+    """Gaussian noise around f, with Student's tails where held-out rows ask for them.
+
+    Args:
+        noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on held-out rows.
+        tails: ``"normal"``, or ``"auto"`` for Student's t where held-out rows ask for it.
+        conformal: take intervals from the quantiles of held-out residuals rather than from the law.
+    """
 
 
 class StudentT(BaseEstimator):
@@ -59,7 +63,7 @@ class StudentT(BaseEstimator):
             raise ValueError(f"degrees_of_freedom are more than 2, so that there is a variance; got {self.degrees_of_freedom!r}.")
 
 
-class LogNormal(BaseEstimator):
+class LogNormal(_WithTails):
     """Positive numbers whose logarithm has Gaussian noise, with tails where held-out rows ask for them: prices, durations.
 
     Args:
@@ -68,21 +72,13 @@ class LogNormal(BaseEstimator):
         conformal: take intervals from the quantiles of held-out residuals rather than from the law.
     """
 
-    def __init__(self, noise: NoiseKind = "auto", *, tails: TailsKind = "auto", conformal: bool = False):
-        self.noise = noise
-        self.tails = tails
-        self.conformal = conformal
-
-    def check(self) -> None:
-        """Refuse options that mean nothing."""
-        require_choice("noise", self.noise, NoiseKind)
-        require_choice("tails", self.tails, TailsKind)
-
 
 class _WithNoise(BaseEstimator):
     """Likelihoods with a dispersion that may depend on the row."""
 
-    noise: NoiseKind
+    def __init__(self, noise: NoiseKind = "auto", *, conformal: bool = False):
+        self.noise = noise
+        self.conformal = conformal
 
     def check(self) -> None:
         """Refuse options that mean nothing."""
@@ -96,10 +92,6 @@ class Gamma(_WithNoise):
         noise: that share is ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
     """
-
-    def __init__(self, noise: NoiseKind = "auto", *, conformal: bool = False):
-        self.noise = noise
-        self.conformal = conformal
 
 
 class Poisson(BaseEstimator):
@@ -123,10 +115,6 @@ class NegativeBinomial(_WithNoise):
         noise: what they vary more is ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
     """
-
-    def __init__(self, noise: NoiseKind = "auto", *, conformal: bool = False):
-        self.noise = noise
-        self.conformal = conformal
 
 
 class Beta(_WithNoise):
@@ -162,10 +150,6 @@ class Ordinal(_WithNoise):
         conformal: take intervals from how far out held-out rows were in their distributions.
     """
 
-    def __init__(self, noise: NoiseKind = "auto", *, conformal: bool = False):
-        self.noise = noise
-        self.conformal = conformal
-
 
 class FewValues(_WithNoise):
     """Numbers that take some few values only, such as stars or points: a probability for each value that was seen.
@@ -174,10 +158,6 @@ class FewValues(_WithNoise):
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
     """
-
-    def __init__(self, noise: NoiseKind = "auto", *, conformal: bool = False):
-        self.noise = noise
-        self.conformal = conformal
 
 
 class Censored(_WithNoise):
