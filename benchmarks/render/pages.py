@@ -93,6 +93,7 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.diagnostics_uci,
         choice_tables.known,
         choice_tables.chosen,
+        choice_tables.leaves,
         likelihood_tables.likelihoods_places,
         likelihood_tables.likelihoods_count,
         likelihood_tables.likelihoods_folds,

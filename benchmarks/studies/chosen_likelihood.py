@@ -3,7 +3,7 @@
     python -m benchmarks.studies.chosen_likelihood [--known]
 
 writes results/chosen_likelihood.csv: fits to 400 rows of each practice table whose target leaves a choice, and of each UCI set,
-judged on at most 600 others, two draws or more; the UCI sets are reported, and nothing was chosen by them. With --known it writes
+judged on at most 600 others, two draws or more; the UCI sets are reported, and nothing is chosen by them. With --known it writes
 results/known_likelihood.csv: 30 tables drawn from a known likelihood, and what was chosen. A run that was stopped goes on where
 it was.
 """
