@@ -153,6 +153,8 @@ def _fit(
     log_alpha, shift = parameter(0.0 if start is None else math.log(start.tempering)), parameter(0.0)
     free = None if not hasattr(family, "free") else parameter(family.free if start is None else start.family.free)  # type: ignore[attr-defined]
     disagrees, sloping = bool((rows.disagreement > 0).any()), penalty < math.inf
+    # Where f is known nothing is integrated.
+    known = not disagrees and not bool((rows.variance > 0).any())
     tempers = tempering is None and not family.has_dispersion
     low, high = math.log(LEAST_DISPERSION), math.log(MOST_DISPERSION)
     most_gamma = 20.0 if family.has_dispersion else math.log(MOST_TEMPERING * DISAGREEMENT_WEIGHT)
@@ -167,6 +169,9 @@ def _fit(
     def log_density(nodes: NodesAtModes | None) -> Tensor:
         if free is not None:
             return family.log_marginal_at(free, rows.y, *state())  # type: ignore[attr-defined]
+        if known:
+            mean, _, phi = state()
+            return family.log_prob(rows.y, mean, phi)
         return log_marginal(family, rows.y, *state()) if nodes is None else nodes.log_marginal(*state())
 
     def objective(nodes: NodesAtModes | None) -> Tensor:
@@ -189,7 +194,7 @@ def _fit(
     ]
     parameters = [p for p, _, needed in used if needed]
     bounds = [ends for p, ends, needed in used if needed for _ in range(p.numel())]
-    closed = hasattr(family, "closed_log_marginal")
+    closed = known or hasattr(family, "closed_log_marginal")
     if tempers and start is None:
         # Nodes around the modes of a narrow f do not see what a wide one would bring: of both ends the better is the start.
         with torch.no_grad():

@@ -41,9 +41,9 @@ SHARES, NEAR_BOUND = (1.0, 100.0), 0.9
 # With fewer rows held-out scores are chance: the support alone decides.
 FEWEST_ROWS = 40
 # At most so many rows are looked at, by so many trees, in folds.
-MOST_ROWS, NUM_TREES, NUM_FOLDS = 1500, 50, 5
+MOST_ROWS, NUM_TREES, NUM_FOLDS = 600, 25, 5
 # Centres of radial functions in the look, and their widths, for each column's share of the distance.
-MOST_CENTRES, WIDTHS = 200, (1.0, 3.0)
+MOST_CENTRES, WIDTHS = 100, (1.0, 3.0)
 # Standard errors by which a likelihood must be better than the plainest that keeps to the support; and nats of a single row.
 SURE, MOST_OF_ONE = 1.5, 3.0
 
@@ -232,31 +232,37 @@ class _Look:
         self.fold = order % NUM_FOLDS
         half = order // NUM_FOLDS % 2
         self.halves = [(np.flatnonzero(half != k), np.flatnonzero(half == k)) for k in (0, 1)]
-        self.plain = self._predicted(y)
         logs = any(c.outcome is not None and c.outcome.log for c in candidates)
-        self.logged = self._predicted(np.log(y)) if logs else None
+        self.plain, *logged = self._predicted([y, np.log(y)] if logs else [y])
+        self.logged = logged[0] if logs else None
 
-    def _predicted(self, target: Array) -> Array:
+    def _predicted(self, targets: list[Array]) -> list[Array]:
         """Of trees, a linear model and radial functions, weighed by least squares."""
-        found = np.empty((2 + len(WIDTHS), len(target)))
+        y = np.column_stack(targets)
+        centre, std = y.mean(0), np.maximum(y.std(0), np.finfo(float).tiny)
+        z = (y - centre) / std
+        found = np.empty((2 + len(WIDTHS), *z.shape))
         for k in range(self.fold.max() + 1):
             train, test = self.fold != k, self.fold == k
             trees = ExtraTreesRegressor(NUM_TREES, random_state=k)
-            line = RidgeCV(np.logspace(-6, 2, 9) * train.sum())
+            line = RidgeCV(np.logspace(-6, 2, 9) * train.sum(), alpha_per_target=True)
             models = [(trees, self.x), (line, self.x)]
             centres = self.x[train][:: max(1, train.sum() // MOST_CENTRES)]
             for width in WIDTHS:
-                ridge = RidgeCV(np.logspace(-4, 2, 7))
+                ridge = RidgeCV(np.logspace(-4, 2, 7), alpha_per_target=True)
                 models.append((ridge, rbf_kernel(self.x, centres, 1 / (2 * width**2 * self.x.shape[1]))))
-            for row, (model, x) in zip(found, models, strict=True):
-                model.fit(x[train], target[train], self.weight[train])
-                row[test] = model.predict(x[test])
+            for place, (model, x) in zip(found, models, strict=True):
+                model.fit(x[train], z[train], self.weight[train])
+                place[test] = model.predict(x[test]).reshape(-1, z.shape[1])
         # What lies beyond all targets is none.
-        found = np.clip(found, target.min(), target.max())
-        root, centre = np.sqrt(self.weight), target.mean()
-        shares = nnls((root * (found - centre)).T, root * (target - centre))[0]
-        shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(found), 1 / len(found))
-        return shares @ found
+        found = np.clip(found, z.min(0), z.max(0))
+        root = np.sqrt(self.weight)
+        stacked = []
+        for place, (target, of_target) in enumerate(zip(z.T, np.moveaxis(found, 2, 0), strict=True)):
+            shares = nnls((root * of_target).T, root * target)[0]
+            shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(found), 1 / len(found))
+            stacked.append(centre[place] + std[place] * (shares @ of_target))
+        return stacked
 
 
 def _regression_law(look: _Look, outcome: Outcome, train: NDArray[Any], test: NDArray[Any]) -> PredictiveLaw:
