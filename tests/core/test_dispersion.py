@@ -5,7 +5,7 @@ import torch
 
 from gwi.core.dispersion import MOST_TEMPERING, JudgedRows, fit_dispersion
 from gwi.core.likelihoods.families import NegativeBinomialFamily, PoissonFamily
-from gwi.core.noise import DISAGREEMENT_WEIGHT
+from gwi.core.noise_fit import DISAGREEMENT_WEIGHT
 
 
 def counts(generator, spread, num_rows=600):

@@ -6,9 +6,7 @@ import warnings
 import pytest
 import torch
 
-from gwi.core import noise
 from gwi.core.noise import BY_NETWORK, fit_noise
-from gwi.core.training import minimize_lbfgs
 
 F64 = torch.float64
 
@@ -121,44 +119,3 @@ def test_few_rows_have_constant_noise():
     fit = fit_noise(draws(20), torch.zeros(20, dtype=F64), features(20))
     assert math.isinf(fit.penalty)
     torch.testing.assert_close(fit.unseen, fit.noise(features(20)))
-
-
-@pytest.mark.parametrize("degrees", [math.inf, 5.0])
-def test_the_derivative_of_the_nll_is_that_of_differentiation(degrees):
-    residuals, variance = draws(50) * 3, torch.rand(50, dtype=F64, generator=generator()) + 0.01
-    variance.requires_grad_()
-    (wanted,) = torch.autograd.grad(noise._nll(residuals, variance, degrees).sum(), variance)
-    torch.testing.assert_close(noise._nll_derivative(residuals, variance.detach(), degrees), wanted)
-
-
-@pytest.mark.parametrize("degrees", [math.inf, 5.0])
-@pytest.mark.parametrize("penalty", [math.inf, 3.0])
-@pytest.mark.parametrize("disagrees", [True, False])
-def test_each_fit_ends_where_the_gradients_by_differences_vanish(degrees, penalty, disagrees, monkeypatch):
-    objectives = []
-
-    def kept(objective, parameters, **settings):
-        objectives.append((objective, parameters))
-        return minimize_lbfgs(objective, parameters, **settings)
-
-    monkeypatch.setattr(noise, "minimize_lbfgs", kept)
-    spread = torch.rand(200, dtype=F64, generator=generator()) * disagrees
-    rows = noise._Rows(draws(200), 0.1 * torch.ones(200, dtype=F64), spread, features(200), torch.ones(200, dtype=F64))
-    noise._fit(rows, penalty, degrees)
-    (objective, parameters) = objectives[0]
-    flat = torch.cat([p.reshape(-1) for p in parameters])
-    # Away from the end, too.
-    for shift in (0.0, 0.3):
-        found = torch.cat([g.reshape(-1) for g in _moved(objective, parameters, flat + shift)[1]])
-        steps = 1e-6 * torch.eye(len(flat), dtype=F64)
-        ups, downs = ([_moved(objective, parameters, flat + shift + sign * step)[0] for step in steps] for sign in (1, -1))
-        wanted = (torch.stack(ups) - torch.stack(downs)) / 2e-6
-        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-        if not shift:
-            assert found.abs().max() < 0.05
-
-
-def _moved(objective, parameters, flat):
-    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        parameter.copy_(part.reshape(parameter.shape))
-    return objective()

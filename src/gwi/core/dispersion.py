@@ -16,7 +16,8 @@ from torch import Tensor
 
 from gwi.core.likelihoods.expectations import NodesAtModes, log_marginal
 from gwi.core.likelihoods.families import LEAST_DISPERSION, MOST_DISPERSION, Family
-from gwi.core.noise import DISAGREEMENT_WEIGHT, DISAGREEMENT_WIDTH, LogLinearNoise, earns_its_place
+from gwi.core.noise import LogLinearNoise, earns_its_place
+from gwi.core.noise_fit import DISAGREEMENT_WEIGHT, DISAGREEMENT_WIDTH
 from gwi.core.training import minimize_lbfgs
 
 # Penalties on the slopes of log φ, squared and summed, that are tried; and the number of rows by which one is chosen.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -143,6 +144,20 @@ def solve_lower_transposed(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "
 def cholesky_solve(factor: Float[Tensor, "*J n n"], rhs: Float[Tensor, "*K n m"]) -> Float[Tensor, "*L n m"]:
     """(L Lᵀ)⁻¹ b."""
     return solve_lower_transposed(factor, solve_lower(factor, rhs))
+
+
+def newton_step(
+    gradient: Float[Tensor, "B P"], hessian: Float[Tensor, "B P P"], expected: Callable[[], Float[Tensor, "B P P"]]
+) -> Float[Tensor, "B P"]:
+    """H⁻¹ g where H is positive definite; elsewhere by the expected second derivatives, with as much added as they need."""
+    factor, info = torch.linalg.cholesky_ex(hessian)
+    fails = info > 0
+    if fails.any():
+        likely = expected()
+        scale = likely.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(likely.dtype).tiny)
+        safe = cholesky(likely / scale[:, None, None], jitter=1e-10, name="expected second derivatives")
+        factor = torch.where(fails[:, None, None], safe.factor * scale.sqrt()[:, None, None], factor)
+    return cholesky_solve(factor, gradient[..., None])[..., 0]
 
 
 def condition_estimate(factor: Float[Tensor, "n n"]) -> float:

@@ -8,21 +8,17 @@ from dataclasses import dataclass, fields
 from itertools import product
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from gwi.core.linalg import LOG_TWO_PI
 from gwi.core.networks import EnsembleMLP
+from gwi.core.noise_fit import NoiseProblem, NoiseState, nll
 from gwi.core.noise_network import train_correction
-from gwi.core.training import minimize_lbfgs
 
 # The penalty is chosen on so many rows; the slopes are then fitted to all.
 MAX_CROSS_VALIDATED = 20_000
 # With fewer units than this nothing is learned of how noise bends. What stands for the penalty of noise with a network.
 FEWEST_CORRECTED, BY_NETWORK = 500, 0.0
-# γ before rows have been seen, the median of its log-normal hyper-prior, and the width of that. On rows held out of the training
-# rows of four tables, gaps included, 1 … 4 did about equally well, much better than none and better than a γ fitted to few rows.
-DISAGREEMENT_WEIGHT, DISAGREEMENT_WIDTH, LARGEST_LOG_WEIGHT = 3.0, 0.3, 20.0
 
 
 def noise_features(x: Float[Tensor, "N D"], mean: Float[Tensor, "J N"]) -> Float[Tensor, "N F"]:
@@ -206,17 +202,21 @@ def _cross_validated(
     rows: _Rows, penalties: Sequence[float], degrees: Sequence[float], fold: Tensor
 ) -> tuple[dict[tuple[float, float], Tensor], dict[tuple[float, float], Tensor], dict[tuple[float, float], list[_Fit]]]:
     """For each law and penalty the weighted NLL of each row, γ d² + σ² there, and the fits, from rows of the other folds."""
+    laws = list(product(degrees, range(int(fold.max()) + 1)))
     errors, unseen = ({key: torch.empty_like(rows.residuals) for key in product(degrees, penalties)} for _ in range(2))
-    fits: dict[tuple[float, float], list[_Fit]] = {key: [] for key in errors}
-    for law, k in product(degrees, range(int(fold.max()) + 1)):
-        inside, outside = rows[fold != k], rows[fold == k]
-        fit = None
-        # From strong to weak, each fit starts where the last one ended.
-        for penalty in sorted(penalties, reverse=True):
-            fit = _fit(inside, penalty, law, fit)
-            fits[law, penalty].append(fit)
-            unseen[law, penalty][fold == k] = values = fit(outside)
-            errors[law, penalty][fold == k] = _nll(outside.residuals, outside.variance + values, law) * outside.weight
+    fits: dict[tuple[float, float], list[_Fit]] = {}
+    problem = _problem(rows, torch.stack([fold != k for _, k in laws]), [law for law, _ in laws])
+    state = None
+    # From strong to weak, each fit starts where the last one ended.
+    for penalty in sorted(penalties, reverse=True):
+        state = problem.fit(penalty, state)
+        found, noise = _found(problem, state), problem.noise(state) + problem.gamma(state)[:, None] * rows.disagreement
+        for i, (law, k) in enumerate(laws):
+            outside = fold == k
+            fits.setdefault((law, penalty), []).append(found[i])
+            unseen[law, penalty][outside] = noise[i, outside]
+        for law in degrees:
+            errors[law, penalty] = _nll(rows.residuals, rows.variance + unseen[law, penalty], law) * rows.weight
     return errors, unseen, fits
 
 
@@ -249,63 +249,22 @@ def _corrected(
 
 
 def _nll(residuals: Tensor, variance: Tensor, degrees_of_freedom: float) -> Tensor:
-    if math.isinf(degrees_of_freedom):
-        return (LOG_TWO_PI + variance.log() + residuals.square() / variance) / 2
-    d = degrees_of_freedom
-    constant = math.lgamma((d + 1) / 2) - math.lgamma(d / 2) - math.log(math.pi * (d - 2)) / 2
-    return variance.log() / 2 - constant + (d + 1) / 2 * torch.log1p(residuals.square() / variance / (d - 2))
+    return nll(residuals, variance, residuals.new_tensor(degrees_of_freedom))
 
 
-def _nll_derivative(residuals: Tensor, variance: Tensor, degrees_of_freedom: float) -> Tensor:
-    """Of `_nll` by the variance."""
-    share = residuals.square() / variance
-    if math.isinf(degrees_of_freedom):
-        return (1 - share) / (2 * variance)
-    d = degrees_of_freedom
-    return (1 - (d + 1) * share / (d - 2 + share)) / (2 * variance)
+def _problem(rows: _Rows, inside: Bool[Tensor, "B N"], degrees: Sequence[float]) -> NoiseProblem:
+    laws = rows.residuals.new_tensor(degrees)
+    return NoiseProblem(rows.residuals, rows.variance, rows.disagreement, rows.features, rows.weight, inside, laws)
 
 
-def _fit(rows: _Rows, penalty: float, degrees_of_freedom: float, start: _Fit | None = None) -> _Fit:
-    features, weight, residuals = rows.features, rows.weight, rows.residuals
-    centre = features.mean(0)
-    # Not `std`, which warns where there are no features.
-    scale = (features - centre).square().mean(0).sqrt()
-    scale = torch.where(scale > 1e-12, scale, torch.ones_like(scale))
-    standardised = ((features - centre) / scale).clamp(-4, 4)
-    square = (residuals.square() * weight).mean()
-    floor = torch.finfo(residuals.dtype).eps * (square + rows.variance.mean()) + torch.finfo(residuals.dtype).tiny
-    level = (square - (rows.variance * weight).mean()).clamp_min(0.05 * square).clamp_min(floor).log()
-    level = (level if start is None else start.noise.log_level).clone()
-    slopes = features.new_zeros(features.shape[1]) if start is None else start.noise.slopes.clone()
-    disagrees, sloping = bool((rows.disagreement > 0).any()), penalty < math.inf
-    first = DISAGREEMENT_WEIGHT if start is None else start.disagreement_weight
-    log_gamma = torch.tensor(math.log(first) if disagrees else 0.0, dtype=level.dtype, device=level.device)
-    lowest = floor.log()
+def _found(problem: NoiseProblem, state: NoiseState) -> list[_Fit]:
+    """The noise of each set of rows."""
+    level, gamma = torch.maximum(state.level, problem.lowest), problem.gamma(state).tolist()
+    parts = zip(level, state.slopes, problem.centre, problem.scale, gamma, strict=True)
+    return [_Fit(LogLinearNoise(*part[:4]), part[4]) for part in parts]
 
-    # Some dozen of these small fits are a large part of a fit to few rows, and differentiation was most of them.
-    @torch.no_grad()
-    def objective() -> tuple[Tensor, list[Tensor]]:
-        slope = standardised @ slopes if sloping else torch.zeros_like(residuals)
-        noise = (level.clamp_min(lowest) + slope.clamp(-8, 4)).exp()
-        gamma = log_gamma.clamp(-LARGEST_LOG_WEIGHT, LARGEST_LOG_WEIGHT).exp()
-        variance = rows.variance + noise + gamma * rows.disagreement if disagrees else rows.variance + noise
-        value = (_nll(residuals, variance, degrees_of_freedom) * weight).sum()
-        by_variance = _nll_derivative(residuals, variance, degrees_of_freedom) * weight
-        by_log_noise = by_variance * noise
-        gradients = [by_log_noise.sum() * (level >= lowest)]
-        if sloping:
-            value = value + penalty * slopes.square().sum() / 2
-            inside = (slope >= -8) & (slope <= 4)
-            gradients.append(standardised.mT @ (by_log_noise * inside) + penalty * slopes)
-        if disagrees:
-            away = (log_gamma - math.log(DISAGREEMENT_WEIGHT)) / DISAGREEMENT_WIDTH
-            value = value + away.square() / 2
-            inside = log_gamma.abs() <= LARGEST_LOG_WEIGHT
-            gradients.append((by_variance * rows.disagreement).sum() * gamma * inside + away / DISAGREEMENT_WIDTH)
-        return value, gradients
 
-    parameters = [level, *([slopes] if sloping else []), *([log_gamma] if disagrees else [])]
-    minimize_lbfgs(objective, parameters, max_iterations=100, tolerance=1e-7)
-    noise = LogLinearNoise(level.clamp_min(lowest), slopes, centre, scale)
-    gamma = math.exp(min(max(float(log_gamma), -LARGEST_LOG_WEIGHT), LARGEST_LOG_WEIGHT))
-    return _Fit(noise, gamma if disagrees else 0.0)
+def _fit(rows: _Rows, penalty: float, degrees_of_freedom: float) -> _Fit:
+    """To all rows."""
+    problem = _problem(rows, torch.ones_like(rows.residuals, dtype=torch.bool)[None], [degrees_of_freedom])
+    return _found(problem, problem.fit(penalty))[0]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gwi._progress import Report, silent
-from gwi.core.early_stopping import Judges, Loss, train_early_stopped
+from gwi.core.early_stopping import IsLost, Judges, Loss, never, train_early_stopped
 from gwi.core.means import ModuleMean
 from gwi.core.measures import kernel_variance
 from gwi.core.networks import EnsembleMLP
@@ -200,9 +200,17 @@ class FitData(ABC):
 
     @abstractmethod
     def train_ensemble(
-        self, network: EnsembleMLP, loss: Loss, max_steps: int, train_linear: bool, name: str, place: int, report: Report
+        self,
+        network: EnsembleMLP,
+        loss: Loss,
+        max_steps: int,
+        train_linear: bool,
+        name: str,
+        place: int,
+        report: Report,
+        is_lost: IsLost = never,
     ) -> Float[Tensor, "J V"]:
-        """Train all members at once; what those that have not seen a held-out row predict there."""
+        """Train all members at once, until `is_lost` says of looks so far that it is in vain; their held-out predictions."""
 
     @abstractmethod
     def train_module(
@@ -292,7 +300,15 @@ class ArrayData(FitData):
         return replace(sums, num_rows=self.num_rows, gram=sums.gram * (self.num_rows / len(rows)))
 
     def train_ensemble(
-        self, network: EnsembleMLP, loss: Loss, max_steps: int, train_linear: bool, name: str, place: int, report: Report
+        self,
+        network: EnsembleMLP,
+        loss: Loss,
+        max_steps: int,
+        train_linear: bool,
+        name: str,
+        place: int,
+        report: Report,
+        is_lost: IsLost = never,
     ) -> Float[Tensor, "J V"]:
         """Train all members at once, each without one fold, for as long as the folds that they have not seen gain from it.
 
@@ -319,6 +335,7 @@ class ArrayData(FitData):
             train_linear=train_linear,
             generator=self.generator,
             on_step=lambda share: report(name, share),
+            is_lost=is_lost,
         )
         network.settled()
         if held_out.folds is not None:

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from gwi.core.means import AffineMean, ConstantMean, KernelMean, LeadingColumns, LinkMean, SomeColumns, SumMean
 from gwi.core.scaling import StandardisedRows
 from gwi.exceptions import UserError
-from gwi.fitting.data import FitData
+from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.jobs import OwnLearner, Pending
 from gwi.fitting.learners import fitted, require_weights
+from gwi.fitting.race import Race
 from gwi.fitting.task import Member, Task
 from gwi.predictors.boosters import booster_of, is_fitted
 from gwi.tables.forms import FrameForm, rows_of
@@ -49,7 +50,7 @@ class OnFrames(OwnLearner):
     judging: Any
     name: str
 
-    def learn(self, data: FitData, task: Task) -> Member | Pending:
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race) -> Member | Pending:
         """A predictor that is only asked, at rows it has not seen; or one fitted here, once for each fold and on all rows."""
         if is_fitted(self.predictor):
             return _asked(self, data, task)

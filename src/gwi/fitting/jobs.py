@@ -12,6 +12,7 @@ from joblib.parallel import get_active_backend
 from torch import nn
 
 from gwi.fitting.data import FitData, FitOptions
+from gwi.fitting.race import Race
 from gwi.fitting.task import Member, Task
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def run_pending(data: FitData, members: Sequence[Member | Pending], options: Fit
 
     def run() -> list[tuple[nn.Module, float]]:
         results = []
-        for i, result in enumerate(Parallel(n_jobs=options.n_jobs, return_as="generator")(map(delayed(_on_one_worker), jobs))):
+        for i, result in enumerate(Parallel(n_jobs=options.n_jobs, return_as="generator")(map(delayed(on_one_worker), jobs))):
             results.append(result)
             options.report("independent fits", (i + 1) / len(jobs))
         return results
@@ -56,7 +57,7 @@ def run_pending(data: FitData, members: Sequence[Member | Pending], options: Fit
     )
 
 
-def _on_one_worker(job: Callable[[], T]) -> T:
+def on_one_worker(job: Callable[[], T]) -> T:
     """The job; on a Dask cluster, with what it does side by side in threads of its own worker.
 
     Without that the trees of a forest become tasks of the cluster, thousands of them, around data that lives on one worker: when
@@ -78,5 +79,5 @@ class OwnLearner(ABC):
     name: str
 
     @abstractmethod
-    def learn(self, data: FitData, task: Task) -> Member | Pending:
-        """Train it, or ask it, and judge it."""
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race) -> Member | Pending:
+        """Train it, or ask it, and judge it; where there is something to beat it may give up."""

@@ -32,6 +32,7 @@ from gwi.core.row_sums import row_sums
 from gwi.core.scaling import Scales
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.jobs import OwnLearner, Pending
+from gwi.fitting.race import NO_RACE, Race
 from gwi.fitting.task import Member, NetworkSize, Task
 from gwi.parts import Frozen, Network, Trained
 from gwi.predictors.boosters import booster_of, is_fitted, library_of
@@ -51,7 +52,14 @@ def name_of(item: Any) -> str:
 
 
 def learn(
-    item: Any, data: FitData, task: Task, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
+    item: Any,
+    data: FitData,
+    task: Task,
+    prior: PriorFit,
+    basis: Float[Tensor, "M D"],
+    options: FitOptions,
+    place: int,
+    race: Race,
 ) -> Member | Pending:
     """Train, or ask, one mean of any kind that the estimators take.
 
@@ -63,15 +71,16 @@ def learn(
         basis: centres of a kernel mean's basis functions.
         options: of the fit.
         place: of the mean among those that are learned, which names its checkpoint.
+        race: what there is to beat.
     """
     name = name_of(item)
     if isinstance(item, OwnLearner):
-        return item.learn(data, task)
+        return item.learn(data, task, options, race)
     if isinstance(item, Network):
-        return network_learner(data, task, item, prior, options, place)
+        return network_learner(data, task, item, prior, options, place, race)
     if isinstance(item, str) and item in task.names:
         if item == "network":
-            return network_learner(data, task, Network(), prior, options, place)
+            return network_learner(data, task, Network(), prior, options, place, race)
         return task.learn_named(item, data, prior, basis, options, place)
     if isinstance(item, Trained):
         return module_learner(item.module, data, task, options, name, place)
@@ -128,7 +137,9 @@ def _exact_mean(data: FitData, basis: Tensor, rows: Tensor, kernel: Kernel, nois
     return KernelMean(kernel, z, titsias_coefficients(sums))
 
 
-def network_learner(data: FitData, task: Task, part: Network, prior: PriorFit, options: FitOptions, place: int) -> Member:
+def network_learner(
+    data: FitData, task: Task, part: Network, prior: PriorFit, options: FitOptions, place: int, race: Race = NO_RACE
+) -> Member:
     """Networks that each leave one fold out, trained all at once; their average is the mean.
 
     Each starts from a linear path. The prior says how much each column counts: length-scales that the evidence found are the
@@ -150,7 +161,7 @@ def network_learner(data: FitData, task: Task, part: Network, prior: PriorFit, o
     ).to(data.x.device, options.network_dtype)
     has_path = _start_from_linear_path(network, data, task)
     report = options.report
-    held_out = data.train_ensemble(network, task.loss, size.max_steps, not has_path, "network", place, report)
+    held_out = data.train_ensemble(network, task.loss, size.max_steps, not has_path, "network", place, report, race.is_lost)
     return Member("network", ModuleMean(network), held_out, time.perf_counter() - start)
 
 

@@ -21,6 +21,7 @@ A boosting round has one tree for each output, in their order.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -241,6 +242,15 @@ def plain_trees(estimator: Any) -> Trees | None:
     baseline = estimator._raw_predict_init(np.zeros((1, num_features), np.float32))[0]
     trees = tuple(member.tree_ for member in estimator.estimators_.flat)
     return Trees("gradient-boosting", num_features, baseline, float(estimator.learning_rate), trees)
+
+
+def first_rounds(estimator: Any, num_rounds: int) -> Any:
+    """Fitted histogram boosting with its first rounds only; anything else as it is."""
+    if type(estimator) not in _HISTOGRAM_BOOSTING:
+        return estimator
+    shorter = copy.copy(estimator)
+    shorter._predictors = estimator._predictors[:num_rounds]
+    return shorter
 
 
 def _unknown_fields() -> set[str]:

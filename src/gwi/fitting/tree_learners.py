@@ -1,0 +1,246 @@
+"""Forests and boosting of our own plan: no tree is grown twice, and no more of them than held-out rows gain from.
+
+A user's own estimator is fitted as it is (`learners.estimator_learner`); here it is ours to say how many trees there are.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from gwi.core.means import FixedMean, OriginalRowsMean
+from gwi.fitting.data import FitData, FitOptions
+from gwi.fitting.jobs import OwnLearner, Pending, on_one_worker
+from gwi.fitting.late import LateMean
+from gwi.fitting.learners import estimator_learner, fitted
+from gwi.fitting.race import Race
+from gwi.fitting.task import Member, Task
+from gwi.predictors.trees import Trees, first_rounds
+
+# Rounds of boosting before held-out rows are looked at for the first time; then as many more each time as there are.
+FIRST_ROUNDS = 32
+# Rounds between which the best is looked for, as a share of those done.
+LOOK_SHARE = 1 / 6
+# Boosting ends when the best round is this share of those done behind, or when the last half of them have lowered the held-out
+# loss by less than this share of it.
+PATIENCE_SHARE, LEAST_GAIN = 0.3, 0.004
+
+
+@dataclass(frozen=True, eq=False)
+class FoldForest(OwnLearner):
+    """A forest whose trees each leave one fold out: all of them are the mean, and those that have not seen a row judge it.
+
+    Attributes:
+        estimator: unfitted, with the number of all trees.
+        name: what it is called.
+    """
+
+    estimator: Any
+    name: str
+
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race) -> Member | Pending:
+        """Trees of each fold; a forest of all rows where none judge in folds, or not all of them in turn."""
+        held_out = data.held_out
+        if held_out.fold is None or held_out.folds is not None:
+            return estimator_learner(self.estimator, data, task, name=self.name)
+        num_trees = -(-self.estimator.get_params()["n_estimators"] // held_out.num_folds)
+        few = clone(self.estimator).set_params(n_estimators=num_trees)
+        x, weight, targets = _own_rows(data), data.weight.cpu().numpy(), task.estimator_targets(data)
+        jobs = [
+            partial(_fitted_rows, few, data.seed(), x, target, weight, others.cpu().numpy())
+            for target, (_, others) in zip(targets[1:], held_out.splits(), strict=True)
+        ]
+        whole = partial(_fitted_rows, self.estimator, data.seed(), x, targets[0], weight, np.ones(len(x), bool))
+        return _PendingForest(self.name, tuple(jobs), task, whole)
+
+
+@dataclass(frozen=True)
+class _PendingForest(Pending):
+    """Trees that each leave one fold out.
+
+    Attributes:
+        task: what is learned.
+        whole: grows a forest of all rows, for folds whose trees cannot stand side by side.
+    """
+
+    task: Task
+    whole: Callable[[], tuple[Any, float]]
+
+    def finished(self, data: FitData, results: Any) -> Member:
+        """All trees as the mean, judged by those of each fold."""
+        models, seconds = [model for model, _ in results], sum(took for _, took in results)
+        means = [_mean(model, data, self.task) for model in models]
+        held_out = data.held_out.predicted(means[0], means)
+        plain = [self.task.plain(model) for model in models if not isinstance(model, nn.Module)]
+        together = joined(plain) if len(plain) == len(models) else None
+        if together is None:
+            model, took = self.whole()
+            return Member(self.name, _mean(model, data, self.task), held_out, seconds + took)
+        mean = self.task.of_response(OriginalRowsMean(FixedMean(together), data.scales))
+        return Member(self.name, mean, held_out, seconds)
+
+
+def joined(models: list[Any]) -> Any | None:
+    """One forest of the trees of several with as many each, also inside the logits of classes; None where they do not fit."""
+    first = models[0]
+    if all(isinstance(model, Trees) for model in models):
+        alike = all((m.kind, m.num_features, m.num_outputs) == ("forest", first.num_features, first.num_outputs) for m in models)
+        return replace(first, trees=tuple(tree for model in models for tree in model.trees)) if alike else None
+    parts = [getattr(model, "scores", None) for model in models]
+    if not all(isinstance(part, Trees) for part in parts):
+        return None
+    alike = all(m.link == first.link and m.floor == first.floor and np.array_equal(m.column, first.column) for m in models)
+    scores = joined(parts) if alike else None
+    return None if scores is None else replace(first, scores=scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Boosting(OwnLearner):
+    """Histogram boosting of all folds at once, for as long as rows that a fold has not seen gain from it.
+
+    One number of rounds is best for all folds. That choice flatters them, so each is judged at the number that is best for the
+    others. Boosting of all rows is done last, and only where the stack has a weight for it.
+
+    Attributes:
+        estimator: unfitted, with the most rounds.
+        name: what it is called.
+    """
+
+    estimator: Any
+    name: str
+
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race) -> Member | Pending:
+        """Rounds until nothing is gained, or until the race is lost; of several targets as many rounds as there may be."""
+        if task.num_outputs(data.y) > 1 and task.estimator_target(data.y[:, :2].mT.cpu().numpy()).ndim > 1:
+            return estimator_learner(self.estimator, data, task, name=self.name)
+        start = time.perf_counter()
+        held_out, in_turn = data.held_out, data.held_out.fold is not None
+        everything = np.ones(len(data.x), bool)
+        kept = [others.cpu().numpy() for _, others in held_out.splits()] if in_turn else [everything]
+        targets = task.estimator_targets(data)
+        x, weight = _own_rows(data), data.weight.cpu().numpy()
+        growing = [
+            _Growing(
+                clone(self.estimator).set_params(warm_start=True, random_state=data.seed()), x[rows], target[rows], weight[rows]
+            )
+            for target, rows in zip(targets[1:] if in_turn else targets[:1], kept, strict=True)
+        ]
+        seed, most = data.seed(), int(self.estimator.max_iter)
+
+        def grow() -> tuple[int, Tensor, list[Any]]:
+            return _grown(self.name, growing, data, task, options, race, most)
+
+        rounds, predicted, models = data.decided(grow)
+        if not in_turn:
+            return Member(self.name, _mean(first_rounds(models[0], rounds), data, task), predicted, time.perf_counter() - start)
+        few = clone(self.estimator).set_params(max_iter=rounds)
+        job = partial(_fitted_mean, few, seed, data, targets[0], weight, everything, task)
+        return Member(self.name, LateMean(job), predicted, time.perf_counter() - start)
+
+
+@dataclass(frozen=True, eq=False)
+class _Growing:
+    """Boosting that grows, and the rows that it learns from."""
+
+    model: Any
+    x: NDArray[Any]
+    target: NDArray[Any]
+    weight: NDArray[Any]
+
+    def grown(self, num_rounds: int, task: Task) -> Any:
+        """The model with so many rounds, or a constant where there is nothing to learn."""
+        constant = task.constant_mean(self.target)
+        if constant is not None:
+            return constant
+        return fitted(self.model.set_params(max_iter=num_rounds), self.x, self.target, self.weight)
+
+
+def _grown(
+    name: str, growing: list[_Growing], data: FitData, task: Task, options: FitOptions, race: Race, most: int
+) -> tuple[int, Tensor, list[Any]]:
+    """The best number of rounds, held-out predictions, and the models."""
+    held_out = data.held_out
+    y, weight = held_out.y.mT, held_out.weight
+    # Rows of one fold, which others' rows choose the rounds for; rows of their own choose for themselves.
+    parts = [inside for inside, _ in held_out.splits()] if held_out.fold is not None else []
+    best, least, predicted = (1, math.inf), [math.inf] * len(parts), None
+    looks: list[tuple[int, float]] = []
+    done = 0
+    while done < most:
+        before, done = done, min(most, max(FIRST_ROUNDS, 2 * done))
+        # Growing models come back with their trees: joblib may have grown them in other processes.
+        models = Parallel(n_jobs=options.n_jobs)(delayed(on_one_worker)(partial(part.grown, done, task)) for part in growing)
+        growing = [
+            part if isinstance(model, nn.Module) else replace(part, model=model)
+            for part, model in zip(growing, models, strict=True)
+        ]
+        for rounds in _looks(before, done):
+            means = [_mean(first_rounds(model, rounds), data, task) for model in models]
+            outputs = held_out.predicted(means[0], means if parts else ())
+            losses = task.loss(outputs.mT, y) * weight
+            total = float(losses.sum()) / float(weight.sum())
+            predicted = outputs if predicted is None else predicted
+            if total < best[1]:
+                best = (rounds, total)
+                predicted = predicted if parts else outputs
+            for k, inside in enumerate(parts):
+                others = total - float(losses[inside].sum()) / float(weight.sum())
+                if others < least[k]:
+                    least[k] = others
+                    predicted[:, inside] = outputs[:, inside]
+            looks.append((rounds, best[1]))
+        options.report(name, done / most)
+        early = [value for rounds, value in looks if rounds <= done / 2] or [looks[0][1]]
+        gained = early[-1] - best[1] >= LEAST_GAIN * abs(early[-1])
+        if not gained or done - best[0] > PATIENCE_SHARE * done or race.is_lost(looks, most):
+            break
+    assert predicted is not None
+    return best[0], predicted, models
+
+
+def _looks(before: int, done: int) -> Iterator[int]:
+    """Numbers of rounds from one to the other, each larger than the last by its share."""
+    rounds = before
+    while rounds < done:
+        rounds = min(done, rounds + max(4, int(LOOK_SHARE * rounds)))
+        yield rounds
+
+
+def _own_rows(data: FitData) -> NDArray[Any]:
+    return data.scales.original_rows(data.x.cpu().numpy())
+
+
+def _fitted_rows(
+    estimator: Any, seed: int, x: NDArray[Any], target: NDArray[Any], weight: NDArray[Any], rows: NDArray[Any]
+) -> tuple[Any, float]:
+    """A clone, fitted to these rows."""
+    start = time.perf_counter()
+    model = clone(estimator).set_params(random_state=seed)
+    return fitted(model, x[rows], target[rows], weight[rows]), time.perf_counter() - start
+
+
+def _fitted_mean(
+    estimator: Any, seed: int, data: FitData, target: NDArray[Any], weight: NDArray[Any], rows: NDArray[Any], task: Task
+) -> nn.Module:
+    """The mean of a clone, fitted to these rows."""
+    constant = task.constant_mean(target)
+    if constant is not None:
+        return constant
+    return _mean(_fitted_rows(estimator, seed, _own_rows(data), target, weight, rows)[0], data, task)
+
+
+def _mean(model: Any, data: FitData, task: Task) -> nn.Module:
+    """Of a fitted estimator, on standardised rows; a mean as it is."""
+    if isinstance(model, nn.Module):
+        return model
+    return task.of_response(OriginalRowsMean(FixedMean(task.plain(model)), data.scales))
