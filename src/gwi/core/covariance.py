@@ -40,8 +40,14 @@ def titsias_covariance(sums: RowSums) -> Float[Tensor, "*J M M"]:
         sums: over all rows, with w = 1/σ²(x).
     """
     eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
-    root = solve_lower(cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor, eye.expand(sums.gram.shape))
+    root = solve_lower(titsias_factor(sums), eye.expand(sums.gram.shape))
     return root.mT @ root
+
+
+def titsias_factor(sums: RowSums) -> Float[Tensor, "*J M M"]:
+    """L with L Lᵀ = I + Σ φφᵀ/σ² = S⁻¹: vᵀ S v is ‖L⁻¹ v‖²."""
+    eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
+    return cholesky(eye + sums.gram, name="I + ΦWΦᵀ").factor
 
 
 def paper_initial_covariance(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +15,8 @@ from gwi.core.training import FlatAdam, gradient_steps
 
 # Of outputs and targets, whose last axis runs over outputs, at each row.
 Loss = Callable[[Tensor, Tensor], Tensor]
-# Of steps and the least loss at them so far, in order, and of the most steps: whether to give up.
-IsLost = Callable[[Sequence[tuple[int, float]], int], bool]
+# Of steps, the least mean loss so far, and outputs at all judges or None: whether to give up.
+GivesUp = Callable[[int, float, Tensor | None], bool]
 
 # Of a step at its peak, which is reached after so many steps, and falls with the root of the steps beyond so many. Scales of
 # columns move faster: they are logarithms.
@@ -34,7 +34,7 @@ MOST_JUDGES = 20_000
 FEW_ROWS, SMALL_BATCH, LARGE_BATCH, CHUNK_SIZE = 600, 128, 256, 4096
 
 
-def never(losses: Sequence[tuple[int, float]], max_steps: int) -> bool:
+def never(steps: int, loss: float, outputs: Tensor | None) -> bool:
     """For who does not give up."""
     return False
 
@@ -75,7 +75,7 @@ def train_early_stopped(
     unit: float | None = None,
     generator: torch.Generator | None = None,
     on_step: Callable[[float], None] | None = None,
-    is_lost: IsLost = never,
+    gives_up: GivesUp = never,
 ) -> Float[Tensor, "V J"]:
     """Train all members at once, `network` in place; what the members that have not seen a row predict there, on average.
 
@@ -96,14 +96,14 @@ def train_early_stopped(
         unit: of each row's loss, against which gains are measured; the loss itself unless given.
         generator: for the order of rows.
         on_step: called with the share of `max_steps` that is done.
-        is_lost: whether the mean losses of all judges at looks so far say that it is in vain.
+        gives_up: asked at each look.
     """
     num_groups, dtype = len(learned), network.dtype
     x, y, share = x.to(dtype), y.to(dtype), learned.to(dtype) * weight.to(dtype)
     # A member that sees few rows takes steps as long as one that sees many.
     share = (share / share.mean(1, keepdim=True)).repeat(network.num_members // num_groups, 1)
     optimiser = _optimiser(network, train_linear)
-    history = _History(network, loss, judges, num_groups, optimiser.values, unit)
+    history = _History(network, loss, judges, num_groups, optimiser.values, unit, gives_up)
 
     def evaluated(rows: Tensor) -> Tensor:
         outputs = network.members(x[rows])
@@ -114,7 +114,7 @@ def train_early_stopped(
         history.average.lerp_(optimiser.values, 1 - (1 - 1 / (step + 2)) ** (AVERAGE_POWER + 1))
         if on_step is not None:
             on_step((step + 1) / max_steps)
-        if history.is_over(step + 1) or is_lost(history.average_losses, max_steps):
+        if history.is_over(step + 1):
             break
     return history.settle()
 
@@ -157,11 +157,21 @@ class _History:
         num_groups: of members.
         values: of all parameters.
         unit: against which gains of each row are measured; None for the loss itself.
+        gives_up: asked at each look.
     """
 
-    def __init__(self, network: EnsembleMLP, loss: Loss, judges: Judges, num_groups: int, values: Tensor, unit: float | None):
+    def __init__(
+        self,
+        network: EnsembleMLP,
+        loss: Loss,
+        judges: Judges,
+        num_groups: int,
+        values: Tensor,
+        unit: float | None,
+        gives_up: GivesUp,
+    ):
         self._network, self._loss, self._judges, self._num_groups, self._values = network, loss, judges, num_groups, values
-        self._unit, self.average = unit, values.clone()
+        self._unit, self._gives_up, self.average = unit, gives_up, values.clone()
         some = judges
         if len(judges.x) > MOST_JUDGES:
             rows = torch.randperm(len(judges.x), generator=torch.Generator().manual_seed(0))[:MOST_JUDGES]
@@ -172,7 +182,7 @@ class _History:
         # For each part: the least loss of all other parts, and the predictions for the part at that step.
         self._least = [math.inf] * len(self._parts)
         self._predicted = torch.zeros(len(some.x), network.linear.shape[2], dtype=network.dtype, device=values.device)
-        self.losses: list[tuple[int, float]] = []
+        self._losses: list[tuple[int, float]] = []
         self._next = 0
         self.is_over(0)
 
@@ -193,17 +203,14 @@ class _History:
             if others < self._least[i]:
                 self._least[i] = others
                 self._predicted[inside] = outputs[inside]
-        self.losses.append((step, self._best))
-        early = [best for looked, best in self.losses if looked <= LATE_SHARE * step]
+        self._losses.append((step, self._best))
+        given_up = self._gives_up(
+            step, self._best / float(self._some.weight.sum()), outputs if self._some is self._judges else None
+        )
+        early = [best for looked, best in self._losses if looked <= LATE_SHARE * step]
         unit = abs(early[-1]) if self._unit is None else self._unit * float(self._some.weight.sum())
         gained = step < FEWEST_STEPS or early[-1] - self._best >= LEAST_GAIN * unit
-        return not gained or step - self._best_step > max(PATIENCE_SHARE * step, PATIENCE)
-
-    @property
-    def average_losses(self) -> list[tuple[int, float]]:
-        """Steps at looks so far, and the least mean loss."""
-        total = float(self._some.weight.sum())
-        return [(step, loss / total) for step, loss in self.losses]
+        return given_up or not gained or step - self._best_step > max(PATIENCE_SHARE * step, PATIENCE)
 
     def settle(self) -> Float[Tensor, "V J"]:
         """Take the best parameters, and say what is predicted at held-out rows."""

@@ -83,6 +83,14 @@ def titsias_coefficients(sums: RowSums) -> Float[Tensor, "*J M"]:
     return cholesky_solve(factor, sums.projection[..., None])[..., 0]
 
 
+def exact_coefficients(
+    kernel: Kernel, x: Float[Tensor, "N D"], y: Float[Tensor, "J N"], noise_variance: Float[Tensor, "*J N"]
+) -> Float[Tensor, "J N"]:
+    """β = (k(X, X) + σ² I)⁻¹ y: the mean of the exact GP posterior, not whitened."""
+    factor = cholesky(kernel_matrix(kernel, x) + torch.diag_embed(noise_variance), name="k(X, X) + σ²").factor
+    return cholesky_solve(factor, y.mT).mT if factor.ndim == 2 else cholesky_solve(factor, y[..., None])[..., 0]
+
+
 def wasserstein_coefficients(
     sums: RowSums, unweighted: RowSums, divergence_weight: float, *, jitter: float = 1e-12
 ) -> Float[Tensor, "*J M"]:

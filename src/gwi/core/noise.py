@@ -17,6 +17,8 @@ from gwi.core.noise_network import train_correction
 
 # The penalty is chosen on so many rows; the slopes are then fitted to all.
 MAX_CROSS_VALIDATED = 20_000
+# Weaker penalties are not tried where one is worse by so many nats a row than a stronger one.
+OVERFITTED = 0.01
 # With fewer units than this nothing is learned of how noise bends. What stands for the penalty of noise with a network.
 FEWEST_CORRECTED, BY_NETWORK = 500, 0.0
 
@@ -154,7 +156,7 @@ def fit_noise(
     errors, unseen, fits = _cross_validated(rows[some], (math.inf, *penalties), degrees, fold)
     scores = {key: float(nll.mean()) for key, nll in errors.items()}
     constant = min(product(degrees, (math.inf,)), key=scores.__getitem__)
-    best = min(product(degrees, penalties), key=scores.__getitem__, default=constant)
+    best = min((key for key in scores if key[1] < math.inf), key=scores.__getitem__, default=constant)
     if allow_constant and not earns_its_place(errors[constant] - errors[best], unit[some.cpu()]):
         best = constant
     fit = _fit(rows, best[1], best[0])
@@ -203,8 +205,10 @@ def _cross_validated(
 ) -> tuple[dict[tuple[float, float], Tensor], dict[tuple[float, float], Tensor], dict[tuple[float, float], list[_Fit]]]:
     """For each law and penalty the weighted NLL of each row, γ d² + σ² there, and the fits, from rows of the other folds."""
     laws = list(product(degrees, range(int(fold.max()) + 1)))
-    errors, unseen = ({key: torch.empty_like(rows.residuals) for key in product(degrees, penalties)} for _ in range(2))
+    errors: dict[tuple[float, float], Tensor] = {}
+    unseen: dict[tuple[float, float], Tensor] = {}
     fits: dict[tuple[float, float], list[_Fit]] = {}
+    least = dict.fromkeys(degrees, math.inf)
     problem = _problem(rows, torch.stack([fold != k for _, k in laws]), [law for law, _ in laws])
     state = None
     # From strong to weak, each fit starts where the last one ended.
@@ -214,9 +218,15 @@ def _cross_validated(
         for i, (law, k) in enumerate(laws):
             outside = fold == k
             fits.setdefault((law, penalty), []).append(found[i])
-            unseen[law, penalty][outside] = noise[i, outside]
+            unseen.setdefault((law, penalty), torch.empty_like(rows.residuals))[outside] = noise[i, outside]
+        worse = []
         for law in degrees:
             errors[law, penalty] = _nll(rows.residuals, rows.variance + unseen[law, penalty], law) * rows.weight
+            now = float(errors[law, penalty].mean())
+            worse.append(now > least[law] + OVERFITTED)
+            least[law] = min(least[law], now)
+        if all(worse):
+            break
     return errors, unseen, fits
 
 

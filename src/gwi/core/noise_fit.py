@@ -5,12 +5,13 @@ A fit to few rows makes some hundred of these small fits; one by one and by firs
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gwi.core.linalg import LOG_TWO_PI, newton_step
@@ -23,7 +24,7 @@ DISAGREEMENT_WEIGHT, DISAGREEMENT_WIDTH, LARGEST_LOG_WEIGHT = 3.0, 0.3, 20.0
 # Newton steps, halvings of one, and how much a parameter changes at most by one.
 MOST_STEPS, MOST_HALVINGS, LONGEST_STEP = 60, 12, 3.0
 # A step that gains less than this share of the objective is the last.
-TOLERANCE = 1e-8
+TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class NoiseState:
         """By a step of all parameters, in some of the fits."""
         step = torch.where(where[:, None], step, torch.zeros_like(step))
         return NoiseState(self.level + step[:, 0], self.slopes + step[:, 1:-1], self.log_gamma + step[:, -1])
+
+    def __getitem__(self, sets: Bool[Tensor, " B"]) -> NoiseState:
+        return NoiseState(self.level[sets], self.slopes[sets], self.log_gamma[sets])
+
+    def with_those(self, places: Int[Tensor, " b"], others: NoiseState) -> NoiseState:
+        """With others at these places."""
+        return NoiseState(
+            self.level.index_copy(0, places, others.level),
+            self.slopes.index_copy(0, places, others.slopes),
+            self.log_gamma.index_copy(0, places, others.log_gamma),
+        )
 
 
 class NoiseProblem:
@@ -99,27 +111,42 @@ class NoiseProblem:
     def fit(self, penalty: float, start: NoiseState | None = None) -> NoiseState:
         """The minimum of Σ w NLL + penalty ‖slopes‖²/2 of each set; constant noise where the penalty is infinite."""
         state = self.start() if start is None else start
-        value = self.value(state, penalty)
-        going = torch.ones_like(self.lowest, dtype=torch.bool)
+        part, places = self, torch.arange(len(self.lowest), device=self.lowest.device)
+        value, ended = part.value(state, penalty), state
         for _ in range(MOST_STEPS):
-            step = self._step(state, penalty)
-            step = step * (LONGEST_STEP / step.abs().amax(1, keepdim=True).clamp_min(LONGEST_STEP))
-            left = going
-            gain = torch.zeros_like(value)
-            for _ in range(MOST_HALVINGS):
-                tried = state.moved(step, left)
-                found = self.value(tried, penalty)
-                better = left & (found < value)
-                gain = torch.where(better, value - found, gain)
-                value, state = torch.where(better, found, value), _chosen(better, tried, state)
-                left = left & ~better
-                if not left.any():
-                    break
-                step = step / 2
-            going = going & (gain > TOLERANCE * (1 + value.abs()))
+            state, value, gain = part._stepped(state, value, penalty)
+            ended = ended.with_those(places, state)
+            going = gain > TOLERANCE * (1 + value.abs())
             if not going.any():
                 break
-        return state
+            if not going.all():
+                part, places, state, value = part[going], places[going], state[going], value[going]
+        return ended
+
+    def _stepped(self, state: NoiseState, value: Float[Tensor, " B"], penalty: float) -> tuple[NoiseState, Tensor, Tensor]:
+        """The next state, its value, and what it gained; where no part of a step gains it stays."""
+        step = self._step(state, penalty)
+        step = step * (LONGEST_STEP / step.abs().amax(1, keepdim=True).clamp_min(LONGEST_STEP))
+        left, gain = torch.ones_like(value, dtype=torch.bool), torch.zeros_like(value)
+        for _ in range(MOST_HALVINGS):
+            tried = state.moved(step, left)
+            found = self.value(tried, penalty)
+            better = left & (found < value)
+            gain = torch.where(better, value - found, gain)
+            value, state = torch.where(better, found, value), _chosen(better, tried, state)
+            left = left & ~better
+            if not left.any():
+                break
+            step = step / 2
+        return state, value, gain
+
+    def __getitem__(self, sets: Bool[Tensor, " B"]) -> NoiseProblem:
+        """Some of the sets."""
+        part = copy.copy(self)
+        for name in ("degrees", "weight", "centre", "scale", "lowest", "disagrees", "_first", "_with_level"):
+            setattr(part, name, getattr(self, name)[sets])
+        part.features = part._with_level[..., 1:]
+        return part
 
     def noise(self, state: NoiseState) -> Float[Tensor, "B N"]:
         """σ² at each row."""

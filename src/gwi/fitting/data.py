@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gwi._progress import Report, silent
-from gwi.core.early_stopping import IsLost, Judges, Loss, never, train_early_stopped
+from gwi.core.early_stopping import GivesUp, Judges, Loss, never, train_early_stopped
 from gwi.core.means import ModuleMean
 from gwi.core.measures import kernel_variance
 from gwi.core.networks import EnsembleMLP
@@ -208,9 +208,9 @@ class FitData(ABC):
         name: str,
         place: int,
         report: Report,
-        is_lost: IsLost = never,
+        gives_up: GivesUp = never,
     ) -> Float[Tensor, "J V"]:
-        """Train all members at once, until `is_lost` says of looks so far that it is in vain; their held-out predictions."""
+        """Train all members at once, unless `gives_up` says at a look that it is in vain; their held-out predictions."""
 
     @abstractmethod
     def train_module(
@@ -308,7 +308,7 @@ class ArrayData(FitData):
         name: str,
         place: int,
         report: Report,
-        is_lost: IsLost = never,
+        gives_up: GivesUp = never,
     ) -> Float[Tensor, "J V"]:
         """Train all members at once, each without one fold, for as long as the folds that they have not seen gain from it.
 
@@ -335,7 +335,7 @@ class ArrayData(FitData):
             train_linear=train_linear,
             generator=self.generator,
             on_step=lambda share: report(name, share),
-            is_lost=is_lost,
+            gives_up=gives_up,
         )
         network.settled()
         if held_out.folds is not None:

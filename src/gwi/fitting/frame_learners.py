@@ -50,7 +50,7 @@ class OnFrames(OwnLearner):
     judging: Any
     name: str
 
-    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race) -> Member | Pending:
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending:
         """A predictor that is only asked, at rows it has not seen; or one fitted here, once for each fold and on all rows."""
         if is_fitted(self.predictor):
             return _asked(self, data, task)

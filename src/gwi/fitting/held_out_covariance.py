@@ -22,15 +22,16 @@ from gwi.core.covariance import (
     relative_gap,
     shrinkage,
     titsias_covariance,
+    titsias_factor,
     trained_covariance,
     wasserstein_covariance,
 )
 from gwi.core.kernels import SparsePosteriorKernel, residual_variance, whitened_features
-from gwi.core.linalg import cholesky, positive_semidefinite_factor
+from gwi.core.linalg import cholesky, positive_semidefinite_factor, solve_lower
 from gwi.core.measures import kernel_matrix
 from gwi.core.prior import PriorFit
 from gwi.core.row_sums import RowSums
-from gwi.fitting.data import FitData, FitOptions, variance_at
+from gwi.fitting.data import CHUNK_SIZE, FitData, FitOptions, variance_at
 from gwi.parts import Covariance, DivergenceKind
 
 CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
@@ -270,11 +271,21 @@ class CovarianceSolver:
         if exact:
             return s, left_out_parts(data, self.prior, noise_variance)[0]
         if held_out.fold is None:
-            return s, variance_at(self._posterior(s), held_out.x)
+            return s, self._left_by(whole, held_out.x)
         variance = torch.empty_like(held_out.y[0])
         for (inside, _), sums in zip(held_out.splits(), without, strict=True):
-            variance[inside] = variance_at(self._posterior(titsias_covariance(sums)), held_out.x[inside])
+            variance[inside] = self._left_by(sums, held_out.x[inside])
         return s, variance
+
+    def _left_by(self, sums: RowSums, x: Float[Tensor, "V D"]) -> Float[Tensor, " V"]:
+        """r of Titsias' S at these rows, S = (I + Σ φφᵀ/σ²)⁻¹ as the factor that it comes with."""
+        factor = titsias_factor(sums)
+        parts = []
+        for some in x.split(CHUNK_SIZE):
+            phi = whitened_features(self.prior.kernel, self.z, sums.inducing_factor, some)
+            left = residual_variance(self.prior.kernel, some, phi)
+            parts.append(left + solve_lower(factor, phi).square().sum(0))
+        return torch.cat(parts)
 
     def _problem(self, noise_variance: float, beta: float) -> CovarianceProblem:
         data, z = self.data, self.z

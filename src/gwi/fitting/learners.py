@@ -23,16 +23,27 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor, nn
 
+from gwi.core.early_stopping import never
 from gwi.core.handover import Handover
 from gwi.core.kernels import column_relevances
-from gwi.core.means import ConvexMean, FixedMean, JoinedMean, KernelMean, ModuleMean, OriginalRowsMean, titsias_coefficients
+from gwi.core.means import (
+    ConvexMean,
+    FixedMean,
+    JoinedMean,
+    KernelMean,
+    ModuleMean,
+    OriginalRowsMean,
+    exact_coefficients,
+    titsias_coefficients,
+)
+from gwi.core.measures import kernel_matrix
 from gwi.core.networks import EnsembleMLP
 from gwi.core.prior import PriorFit
 from gwi.core.row_sums import row_sums
 from gwi.core.scaling import Scales
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.jobs import OwnLearner, Pending
-from gwi.fitting.race import NO_RACE, Race
+from gwi.fitting.race import Race
 from gwi.fitting.task import Member, NetworkSize, Task
 from gwi.parts import Frozen, Network, Trained
 from gwi.predictors.boosters import booster_of, is_fitted, library_of
@@ -59,7 +70,7 @@ def learn(
     basis: Float[Tensor, "M D"],
     options: FitOptions,
     place: int,
-    race: Race,
+    race: Race | None,
 ) -> Member | Pending:
     """Train, or ask, one mean of any kind that the estimators take.
 
@@ -123,22 +134,32 @@ def kernel_member(
     own = bool(prior.without_folds)
     whole, without = data.sums(kernels[0], basis, noises[0], folds=not own)
     mean = KernelMean(kernels[0], basis, titsias_coefficients(whole))
-    fold_means = [KernelMean(kernels[0], basis, titsias_coefficients(sums)) for sums in without]
+    fold_means: list[Callable[[Tensor], Tensor]] = [KernelMean(kernels[0], basis, titsias_coefficients(sums)) for sums in without]
     if own:
         for (_, others), kernel, noise in zip(data.held_out.splits(), kernels[1:], noises[1:], strict=True):
-            fold_means.append(_exact_mean(data, basis, others, kernel, noise))
+            fold_means.append(_mean_of_rows(data, basis, others, kernel, noise))
     return Member(name, mean, data.held_out.predicted(mean, fold_means), time.perf_counter() - start)
 
 
-def _exact_mean(data: FitData, basis: Tensor, rows: Tensor, kernel: Kernel, noise: Tensor | float) -> KernelMean:
+def _mean_of_rows(
+    data: FitData, basis: Tensor, rows: Tensor, kernel: Kernel, noise: Tensor | float
+) -> Callable[[Tensor], Tensor]:
     """The kernel mean of some of the rows; on themselves where the basis are all rows."""
-    z = data.x[rows] if basis is data.x else basis
-    sums = row_sums(kernel, z, data.x[rows], data.y[:, rows], noise_variance=(noise / data.weight)[..., rows])
-    return KernelMean(kernel, z, titsias_coefficients(sums))
+    x, y, variance = data.x[rows], data.y[:, rows], (noise / data.weight)[..., rows]
+    if basis is data.x:
+        return partial(_at, kernel, x, exact_coefficients(kernel, x, y, variance))
+    return KernelMean(kernel, basis, titsias_coefficients(row_sums(kernel, basis, x, y, noise_variance=variance)))
+
+
+def _at(
+    kernel: Kernel, z: Float[Tensor, "M D"], coefficients: Float[Tensor, "J M"], x: Float[Tensor, "N D"]
+) -> Float[Tensor, "J N"]:
+    """Σ_m β_m k(x, z_m)."""
+    return coefficients @ kernel_matrix(kernel, z, x)
 
 
 def network_learner(
-    data: FitData, task: Task, part: Network, prior: PriorFit, options: FitOptions, place: int, race: Race = NO_RACE
+    data: FitData, task: Task, part: Network, prior: PriorFit, options: FitOptions, place: int, race: Race | None = None
 ) -> Member:
     """Networks that each leave one fold out, trained all at once; their average is the mean.
 
@@ -160,8 +181,9 @@ def network_learner(
         generator=data.generator,
     ).to(data.x.device, options.network_dtype)
     has_path = _start_from_linear_path(network, data, task)
+    gives_up = never if race is None else race.runner(size.max_steps)
     report = options.report
-    held_out = data.train_ensemble(network, task.loss, size.max_steps, not has_path, "network", place, report, race.is_lost)
+    held_out = data.train_ensemble(network, task.loss, size.max_steps, not has_path, "network", place, report, gives_up)
     return Member("network", ModuleMean(network), held_out, time.perf_counter() - start)
 
 

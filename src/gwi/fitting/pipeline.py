@@ -39,7 +39,7 @@ from gwi.fitting.jobs import run_pending
 from gwi.fitting.late import settled
 from gwi.fitting.learners import learn, name_of, stack
 from gwi.fitting.priors import finite_means, under, with_prior_mean
-from gwi.fitting.race import NO_RACE, Race
+from gwi.fitting.race import Race
 from gwi.fitting.task import Fit, Member, StackedMean, Task
 from gwi.fitting.tree_learners import Boosting
 
@@ -163,7 +163,7 @@ def _learned(
     late = [(place, item) for place, item in items if races and (item == "network" or isinstance(item, Boosting))]
     late = [] if len(late) == len(items) else late
     for wave in ([entry for entry in items if entry not in late], *([entry] for entry in late)):
-        race = Race(_loss_so_far(tuple(found.values()), data, task)) if found else NO_RACE
+        race = _race(tuple(found.values()), data, task) if found else None
         learned = []
         for place, item in wave:
             options.report(name_of(item), 0.0)
@@ -173,10 +173,9 @@ def _learned(
     return tuple(found[place] for place, _ in items)
 
 
-def _loss_so_far(members: tuple[Member, ...], data: FitData, task: Task) -> float:
+def _race(members: tuple[Member, ...], data: FitData, task: Task) -> Race:
     held_out = data.held_out
-    losses = task.loss(task.stack(members, held_out).held_out.mT, held_out.y.mT)
-    return float((losses * held_out.weight).sum() / held_out.weight.sum())
+    return Race(task.loss, held_out.y, held_out.weight, task.stack(members, held_out).held_out)
 
 
 def finish(

@@ -1,17 +1,27 @@
-"""Means that cost time race against those that are there already: who cannot catch up any more stops."""
+"""Means that cost time race against those that are there already: who cannot add anything any more stops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-# A mean is hopeless when its held-out loss, going on to fall as it has, would end at more than so many times that of the others:
-# of two means of which one errs twice as much, least squares gives the worse one less than a fiftieth where a quarter of the
-# errors are shared, and nothing where half of them are.
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gwi.core.early_stopping import GivesUp
+
+# A held-out loss goes on to fall as it has fallen. Who would end at more than so many times the loss of the others is lost:
+# least squares gives a mean that errs twice as much nothing where half of the errors are shared.
 LOST_AT = 4.0
+# Who would end at more than so many times their loss goes on only while the stack gains by it: this share of its loss with each
+# doubling of the steps.
+BEHIND_AT, LEAST_GAIN = 1.3, 0.01
 # Who has done less than this share of all steps is not judged.
-FAIR_START = 0.05
+FAIR_START = 0.1
+# Shares of a newcomer that are tried.
+SHARES = (0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 
 
 @dataclass(frozen=True)
@@ -19,29 +29,60 @@ class Race:
     """What there is to beat.
 
     Attributes:
-        bar: the mean held-out loss of the stack so far; None where nobody races.
+        loss: of outputs and targets at each row.
+        y: targets of the held-out rows.
+        weight: of each.
+        others: what the stack so far predicts there.
     """
 
-    bar: float | None = None
+    loss: Callable[[Tensor, Tensor], Tensor]
+    y: Float[Tensor, "C V"]
+    weight: Float[Tensor, " V"]
+    others: Float[Tensor, "J V"]
 
-    def is_lost(self, looks: Sequence[tuple[int, float]], most: int) -> bool:
-        """Whether a mean is left behind for good.
+    def mean_loss(self, outputs: Float[Tensor, "J V"]) -> float:
+        """Over the held-out rows."""
+        return float((self.loss(outputs.mT, self.y.mT) * self.weight).sum() / self.weight.sum())
 
-        A loss that falls like a power of the steps goes on as it fell over the last half of them.
+    def runner(self, most: int) -> GivesUp:
+        """For one mean, which may do so many steps."""
+        return _Runner(self, most, self.mean_loss(self.others))
 
-        Args:
-            looks: steps done and the least loss so far, in ascending order of steps.
-            most: steps that there may be.
-        """
-        if self.bar is None or not looks or looks[-1][0] < FAIR_START * most:
+
+@dataclass
+class _Runner:
+    """One mean on its way.
+
+    Attributes:
+        race: what there is to beat.
+        most: steps that there may be.
+        bar: the loss of the others.
+        looks: steps, loss, and the share of the others' loss that a mix with them gains, so far.
+    """
+
+    race: Race
+    most: int
+    bar: float
+    looks: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def __call__(self, steps: int, loss: float, outputs: Tensor | None) -> bool:
+        """Whether to stop, after so many steps with this loss and these outputs at the held-out rows."""
+        if not (0 < loss < math.inf and self.bar > 0) or steps == 0:
             return False
-        done, now = looks[-1]
-        early = [(steps, loss) for steps, loss in looks if 0 < steps <= done / 2 and math.isfinite(loss)]
-        if not early or not 0 < now < math.inf or self.bar <= 0:
+        self.looks.append((steps, loss, self._gain(outputs)))
+        early = [look for look in self.looks if look[0] <= steps / 2]
+        if steps < FAIR_START * self.most or not early:
             return False
-        steps, loss = early[-1]
-        power = max(0.0, math.log(loss / now) / math.log(done / steps))
-        return now * (done / most) ** power > LOST_AT * self.bar
+        before, worse, gained = early[-1]
+        power = max(0.0, math.log(worse / loss) / math.log(steps / before))
+        end = loss * (steps / self.most) ** power
+        stagnates = self.looks[-1][2] - gained < LEAST_GAIN * math.log2(steps / before)
+        return end > LOST_AT * self.bar or (end > BEHIND_AT * self.bar and stagnates)
 
-
-NO_RACE = Race()
+    def _gain(self, outputs: Tensor | None) -> float:
+        if outputs is None or outputs.shape[0] != self.race.others.shape[1]:
+            return math.nan
+        own = outputs.mT.to(self.race.others)
+        with torch.no_grad():
+            mixed = min(self.race.mean_loss((1 - share) * self.race.others + share * own) for share in SHARES)
+        return max(0.0, 1 - mixed / self.bar)

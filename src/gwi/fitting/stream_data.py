@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gwi._progress import Report, silent
 from gwi._typing import Array
 from gwi._validation import as_array, is_source
-from gwi.core.early_stopping import IsLost, Loss, never
+from gwi.core.early_stopping import GivesUp, Loss, never
 from gwi.core.means import ModuleMean
 from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums
@@ -98,7 +98,7 @@ class StreamData(FitData):
         name: str,
         place: int,
         report: Report,
-        is_lost: IsLost = never,
+        gives_up: GivesUp = never,
     ) -> Float[Tensor, "J V"]:
         """Train all members on the same batches, as many as the rows ask for; there are no folds."""
         dtype = network.dtype

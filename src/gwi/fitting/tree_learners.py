@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 
+from gwi.core.early_stopping import never
 from gwi.core.means import FixedMean, OriginalRowsMean
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.jobs import OwnLearner, Pending, on_one_worker
@@ -48,7 +49,7 @@ class FoldForest(OwnLearner):
     estimator: Any
     name: str
 
-    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race) -> Member | Pending:
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending:
         """Trees of each fold; a forest of all rows where none judge in folds, or not all of them in turn."""
         held_out = data.held_out
         if held_out.fold is None or held_out.folds is not None:
@@ -119,7 +120,7 @@ class Boosting(OwnLearner):
     estimator: Any
     name: str
 
-    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race) -> Member | Pending:
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending:
         """Rounds until nothing is gained, or until the race is lost; of several targets as many rounds as there may be."""
         if task.num_outputs(data.y) > 1 and task.estimator_target(data.y[:, :2].mT.cpu().numpy()).ndim > 1:
             return estimator_learner(self.estimator, data, task, name=self.name)
@@ -166,7 +167,7 @@ class _Growing:
 
 
 def _grown(
-    name: str, growing: list[_Growing], data: FitData, task: Task, options: FitOptions, race: Race, most: int
+    name: str, growing: list[_Growing], data: FitData, task: Task, options: FitOptions, race: Race | None, most: int
 ) -> tuple[int, Tensor, list[Any]]:
     """The best number of rounds, held-out predictions, and the models."""
     held_out = data.held_out
@@ -175,8 +176,9 @@ def _grown(
     parts = [inside for inside, _ in held_out.splits()] if held_out.fold is not None else []
     best, least, predicted = (1, math.inf), [math.inf] * len(parts), None
     looks: list[tuple[int, float]] = []
-    done = 0
-    while done < most:
+    gives_up = never if race is None else race.runner(most)
+    done, over = 0, False
+    while done < most and not over:
         before, done = done, min(most, max(FIRST_ROUNDS, 2 * done))
         # Growing models come back with their trees: joblib may have grown them in other processes.
         models = Parallel(n_jobs=options.n_jobs)(delayed(on_one_worker)(partial(part.grown, done, task)) for part in growing)
@@ -199,11 +201,11 @@ def _grown(
                     least[k] = others
                     predicted[:, inside] = outputs[:, inside]
             looks.append((rounds, best[1]))
+            over = gives_up(rounds, best[1], outputs.mT)
         options.report(name, done / most)
         early = [value for rounds, value in looks if rounds <= done / 2] or [looks[0][1]]
         gained = early[-1] - best[1] >= LEAST_GAIN * abs(early[-1])
-        if not gained or done - best[0] > PATIENCE_SHARE * done or race.is_lost(looks, most):
-            break
+        over = over or not gained or done - best[0] > PATIENCE_SHARE * done
     assert predicted is not None
     return best[0], predicted, models
 
