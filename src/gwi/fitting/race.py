@@ -15,8 +15,8 @@ from gwi.core.early_stopping import GivesUp
 # A held-out loss goes on to fall as it has fallen. Who would end at more than so many times the loss of the others is lost:
 # least squares gives a mean that errs twice as much nothing where half of the errors are shared.
 LOST_AT = 4.0
-# Who would end at more than so many times their loss goes on only while the stack gains by it: this share of its loss with each
-# doubling of the steps.
+# Who would end at more than so many times their loss, or has a share in the stack, goes on only while the stack gains by it: this
+# share of its loss with each doubling of the steps. Leaders go on.
 BEHIND_AT, LEAST_GAIN = 1.3, 0.01
 # Who has done less than this share of all steps is not judged.
 FAIR_START = 0.1
@@ -77,7 +77,8 @@ class _Runner:
         power = max(0.0, math.log(worse / loss) / math.log(steps / before))
         end = loss * (steps / self.most) ** power
         stagnates = self.looks[-1][2] - gained < LEAST_GAIN * math.log2(steps / before)
-        return end > LOST_AT * self.bar or (end > BEHIND_AT * self.bar and stagnates)
+        behind = end > BEHIND_AT * self.bar or (loss > self.bar and self.looks[-1][2] > LEAST_GAIN)
+        return end > LOST_AT * self.bar or (behind and stagnates)
 
     def _gain(self, outputs: Tensor | None) -> float:
         if outputs is None or outputs.shape[0] != self.race.others.shape[1]:
