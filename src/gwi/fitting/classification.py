@@ -44,8 +44,9 @@ from gwi.predictors.logits import ClassifierLogits, logits_of_one_class, plain_c
 MOST_FACTOR_NUMBERS = 4e7
 # Multiplications for Dirichlet logits, whose classes do not share a factor: some seconds.
 MOST_OPERATIONS = 1e10
-# Covariances are solved for at most so many classes; others share that of the class with the nearest curvature.
-MOST_COVARIANCES = 16
+# Covariances are solved for at most so many levels of curvature; classes whose curvatures differ by less than this factor share
+# one, and where there are still more levels those that are nearest.
+MOST_COVARIANCES, ALIKE = 16, 1.25
 # Numbers (rows times classes) by which sets of labels are calibrated, some seconds of integrals, and the fewest rows.
 SCORED_NUMBERS, FEWEST_SCORED = 200_000, 10_000
 
@@ -225,9 +226,7 @@ class ClassificationTask(Task):
         weight = data.held_out.weight / data.held_out.weight.mean()
         # A class that is never in doubt still has some curvature: that of one row in doubt.
         curvature = (probabilities * (1 - probabilities) * weight).mean(1).clamp_min(0.25 / probabilities.shape[1])
-        levels = curvature.sort().values
-        if len(levels) > MOST_COVARIANCES:
-            levels = levels[torch.linspace(0, len(levels) - 1, MOST_COVARIANCES).round().long().to(levels.device)]
+        levels = _shared_levels(curvature)
         nearest = (curvature[:, None] / levels).log().abs().argmin(1)
         return [1 / float(levels[i]) for i in nearest.tolist()]
 
@@ -299,6 +298,21 @@ class ClassificationTask(Task):
         # Sets are to hold the labels of rows as they come, whatever classes weigh in the fit.
         weight = weight if self.factors is None else weight / weight.new_tensor(self.factors)[label]
         return LabelScores.of(probabilities, label, weight, None if held_out.strata is None else held_out.strata.at(rows))
+
+
+def _shared_levels(curvature: Float[Tensor, " J"]) -> Float[Tensor, " L"]:
+    """A few curvatures such that each class has one near its own."""
+    logs = curvature.log().sort().values
+    groups = [logs[:1]]
+    for value in logs[1:]:
+        if value - groups[-1][0] > math.log(ALIKE):
+            groups.append(value[None])
+        else:
+            groups[-1] = torch.cat([groups[-1], value[None]])
+    levels = torch.stack([group.mean() for group in groups]).exp()
+    if len(levels) <= MOST_COVARIANCES:
+        return levels
+    return levels[torch.linspace(0, len(levels) - 1, MOST_COVARIANCES).round().long().to(levels.device)]
 
 
 def class_folds(labels: Int[Tensor, " N"], num_folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:

@@ -269,7 +269,7 @@ def prior_for(
     another leads to a higher top; with the bound, which costs more, there is one.
     """
     exact = z is None or len(z) >= len(x) or len(z) > MAX_COLLAPSED or unit is not None
-    rows = sample_rows(x, EXACT_SAMPLE if exact else SPARSE_SAMPLE, generator)
+    rows = sample_rows(x, EXACT_SAMPLE if exact else WIDENED_SAMPLE, generator)
 
     def climbed(some: Tensor, kernel: Kernel, noise_variance: float, max_iterations: int, tolerance: float) -> PriorFit:
         return fit_prior(

@@ -29,7 +29,7 @@ EDGES = {"scale": 0.1, "alpha": -1.0, "gamma": -1.0}
 LOG_BOUNDS = (-8.0, 2.0)
 # Numbers (rows times classes) on which scales are chosen: the likelihood is then known to a thousandth of a nat. Those of the
 # first search, and the fewest rows of either.
-JUDGED_NUMBERS, FIRST_NUMBERS, FEWEST_ROWS = 50_000, 10_000, 200
+JUDGED_NUMBERS, FIRST_NUMBERS, FEWEST_ROWS = 20_000, 2500, 250
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def choose_scales(judgement: Judgement, tempering: float | TemperingName | None)
         return unpack({})
     # Few rows and digits tell roughly, at a twelfth of the cost; all of them finish.
     lengths = np.array([EDGES[name] for name in free])
-    stages = ((judgement.some(FIRST_NUMBERS), 3, 1.0, 40), (judgement, 5, 0.2, 5))
+    stages = ((judgement.some(FIRST_NUMBERS), 3, 1.0, 40), (judgement, 3, 0.3, 6))
     point = np.zeros(len(lengths))
     for rows, digits, share, evaluations in stages:
         # A corner at the start and edges along the axes.

@@ -175,7 +175,8 @@ def _learned(
 
 def _race(members: tuple[Member, ...], data: FitData, task: Task) -> Race:
     held_out = data.held_out
-    return Race(task.loss, held_out.y, held_out.weight, task.stack(members, held_out).held_out)
+    stacked = task.stack(members, held_out)
+    return Race(task.loss, held_out.y, held_out.weight, stacked.scale * stacked.held_out)
 
 
 def finish(

@@ -17,7 +17,7 @@ from gwi.core.early_stopping import GivesUp
 LOST_AT = 4.0
 # Who would end at more than so many times their loss, or has a share in the stack, goes on only while the stack gains by it: this
 # share of its loss with each doubling of the steps. Leaders go on.
-BEHIND_AT, LEAST_GAIN = 1.3, 0.01
+BEHIND_AT, LEAST_GAIN = 1.15, 0.01
 # Who has done less than this share of all steps is not judged.
 FAIR_START = 0.1
 # Shares of a newcomer that are tried.

@@ -29,7 +29,7 @@ from gwi.fitting.task import Member, Task
 from gwi.predictors.trees import Trees, first_rounds
 
 # Rounds of boosting before held-out rows are looked at for the first time; then as many more each time as there are.
-FIRST_ROUNDS = 32
+FIRST_ROUNDS = 16
 # Rounds between which the best is looked for, as a share of those done.
 LOOK_SHARE = 1 / 6
 # Boosting ends when the best round is this share of those done behind, or when the last half of them have lowered the held-out
