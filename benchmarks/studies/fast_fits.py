@@ -1,10 +1,10 @@
 """Seconds of a default fit and what they buy, at growing numbers of rows, beside the peers that are known to be quick.
 
-    python -m benchmarks.studies.fast_fits [--methods gwi NGBoost ...] [--tables ...] [--rows ...] [--draws 2] [--label "gwi before"]
+    python -m benchmarks.studies.fast_fits [--methods gwi NGBoost ...] [--tables ...] [--rows ...] [--label "gwi before"]
 
-writes results/fast_fits.csv: processor seconds of the fit alone, and scores at up to 2,000 other rows, NLL and CRPS in units of the
-target's standard deviation. Everything runs in one thread. Another version of gwi, first on the path, writes under its own label.
-A run that was stopped goes on where it was.
+writes results/fast_fits.csv: processor seconds of the fit alone, and scores at up to 2,000 other rows, NLL and CRPS in units of
+the target's standard deviation. Everything runs in one thread. Another version of gwi, first on the path, writes under its own
+label. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 import warnings
 from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,12 +25,13 @@ from benchmarks.tables.uci.data import load_uci
 from benchmarks.tables.uci.methods import law_of
 from gwi import GWIRegressor
 from gwi._typing import Array
+from gwi.core.laws.protocol import PredictiveLaw
 from gwi.evaluation.regression import Law, score
 
 SIZES, MOST_TEST = (100, 300, 1000, 3000, 8000), 2000
 # Whose seconds are compared. The first two are also UCI sets: nothing is chosen by their scores.
 TIMED = ("kin8nm", "power", "skillcraft", "sml", "parkinsons")
-Predict = Callable[[Array], Law]
+Predict = Callable[[Array], Law | PredictiveLaw]
 
 
 def main() -> None:
@@ -108,7 +108,9 @@ def catboost(x: Array, y: Array, seed: int) -> Predict:
     """Its uncertainty switch, else as it comes."""
     from catboost import CatBoostRegressor
 
-    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", random_seed=seed, verbose=False, thread_count=1, allow_writing_files=False)
+    model = CatBoostRegressor(
+        loss_function="RMSEWithUncertainty", random_seed=seed, verbose=False, thread_count=1, allow_writing_files=False
+    )
     model.fit(x, y)
 
     def predict(new: Array) -> Law:

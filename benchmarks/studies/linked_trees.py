@@ -17,6 +17,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -112,12 +113,8 @@ def looks() -> None:
 
 def chosen_with(leaf: int, x: Any, y: Any) -> str:
     """The likelihood that a look with such leaves chooses, by its name."""
-    whole = likelihood_choice.ExtraTreesRegressor
-    likelihood_choice.ExtraTreesRegressor = partial(whole, min_samples_leaf=leaf)
-    try:
+    with mock.patch.object(likelihood_choice, "ExtraTreesRegressor", partial(ExtraTreesRegressor, min_samples_leaf=leaf)):
         part = likelihood_choice.chosen(x, y[:, None], np.ones(len(y))).part
-    finally:
-        likelihood_choice.ExtraTreesRegressor = whole
     return next(name for name, kind in LIKELIHOODS.items() if type(part) is kind)
 
 

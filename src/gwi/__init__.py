@@ -48,7 +48,7 @@ _NAMES = {
     "parts": [
         *("Beta", "Censored", "FewValues", "Gamma", "Gaussian", "LogNormal", "NegativeBinomial", "Ordinal", "Poisson"),
         *("Robust", "RobustMax", "StudentT"),
-        *("Covariance", "Features", "Frozen", "Joint", "Network", "Paper", "Trained"),
+        *("Covariance", "Features", "Frozen", "Joint", "MaxTime", "Network", "Paper", "Trained"),
     ],
 }
 _HOMES = {name: f"gwi.{module}" for module, names in _NAMES.items() for name in names}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 Report = Callable[[str, float], None]
+# Seconds of work after which progress is drawn by itself.
+LATE_AFTER = 3.0
 
 # Control characters but tab and line feed, marks that turn the direction of text, and halves of characters.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -21,28 +26,49 @@ def silent(stage: str, share: float) -> None:
     """A report that nobody reads."""
 
 
+def is_watched() -> bool:
+    """Whether somebody looks at the error stream: a terminal, or a notebook."""
+    if "ipykernel" in sys.modules:
+        return True
+    return bool(getattr(sys.stderr, "isatty", lambda: False)())
+
+
 @contextmanager
-def progress(shown: bool) -> Iterator[Report]:
-    """A report that draws one bar a stage on the error stream, so that results on the output stream stay clean."""
-    if not shown:
+def progress(shown: bool | Literal["late"]) -> Iterator[Report]:
+    """A report that draws one bar a stage on the error stream, so that results on the output stream stay clean.
+
+    Args:
+        shown: whether it draws; ``"late"`` where it does once the work has taken some seconds and somebody is watching, and then
+            leaves nothing behind.
+    """
+    if not shown or (shown == "late" and not is_watched()):
         yield silent
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        current: dict[str, TaskID] = {}
+    is_late = shown == "late"
+    bars = Progress(*columns, console=Console(stderr=True), transient=is_late)
+    current: dict[str, TaskID] = {}
+    begun = time.monotonic()
 
-        def report(stage: str, share: float) -> None:
-            if stage not in current:
-                finish()
-                current[stage] = bars.add_task(stage, total=1.0)
-            bars.update(current[stage], completed=share)
+    def report(stage: str, share: float) -> None:
+        if stage not in current:
+            finish()
+            current[stage] = bars.add_task(stage, total=1.0)
+        bars.update(current[stage], completed=share)
+        if is_late and not bars.live.is_started and time.monotonic() - begun > LATE_AFTER:
+            bars.start()
 
-        def finish() -> None:
-            for bar in current.values():
-                bars.update(bar, completed=1.0)
+    def finish() -> None:
+        for bar in current.values():
+            bars.update(bar, completed=1.0)
 
+    try:
+        if not is_late:
+            bars.start()
         yield report
         finish()
+    finally:
+        bars.stop()

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -72,12 +72,12 @@ class GWIEstimator(BaseEstimator):
         likelihood: Any = "auto",
         tempering: Any = "auto",
         cv: Any = "auto",
-        max_time: float | None = None,
+        max_time: float | parts.MaxTime | None = None,
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         random_state: Any = None,
         n_jobs: int | None = None,
-        verbose: int = 0,
+        verbose: int | Literal["auto"] = "auto",
     ):
         self.mean = mean
         self.kernel = kernel
@@ -118,7 +118,7 @@ class GWIEstimator(BaseEstimator):
         if hasattr(likelihood, "check"):
             likelihood.check()
         parts.check_means(self.mean)
-        parts.require_seconds("max_time", self.max_time)
+        parts.time_part(self.max_time)
         parts.require_cv(self.cv)
 
     def set_params(self, **params: Any) -> Self:
@@ -167,7 +167,9 @@ class GWIEstimator(BaseEstimator):
         self._targets, self._seen = self._new_targets(), None
         for name in ("encoder_", "frame_predictors_", "held_out_scores_"):
             self.__dict__.pop(name, None)
-        shown = self.verbose > 0 and ProcessGroup.current().is_first
+        shown: bool | Literal["late"] = False
+        if ProcessGroup.current().is_first:
+            shown = "late" if isinstance(self.verbose, str) else self.verbose > 0
         with progress(shown) as report:
             context = parts.covariance_part(self.covariance).context if context is None else context
             brought = inputs.Brought(X, y, sample_weight, validation, groups, checkpoints, context, strata)
@@ -176,13 +178,14 @@ class GWIEstimator(BaseEstimator):
         self.frame_predictors_ = frame_predictors([member.mean for member in fit.stacked.members])
         updatable = isinstance(fit.data, ArrayData) and fit.data.stands_for is None and not self._by_paper
         self._fit = fit if updatable else None
-        if shown:
+        if shown is True:
             print(self.summary_)
         for warning in severe_warnings(self.model_, fit.data.x):
             warnings.warn(warning, stacklevel=2)
         return self
 
     def _options(self, report: Report = silent) -> FitOptions:
+        bound = parts.time_part(self.max_time)
         return FitOptions(
             kernel=self.kernel,
             covariance=parts.covariance_under(self.divergence, parts.covariance_part(self.covariance)),
@@ -192,7 +195,8 @@ class GWIEstimator(BaseEstimator):
             device=self.device,
             network_dtype=floating_dtype(self.dtype),
             cv=self.cv,
-            max_time=None if self.max_time is None else float(self.max_time),
+            max_time=None if bound is None else float(bound.seconds),
+            speed=None if bound is None or bound.speed == "auto" else float(bound.speed),
             n_jobs=self.n_jobs,
             report=report,
         )

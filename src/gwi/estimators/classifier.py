@@ -130,7 +130,8 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
             held-out rows, ``"per-class"`` a factor for each class; a factor, or None for neither.
         cv: how training rows judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows stand
             in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
-        max_time: seconds to aim for, default None for no bound; chooses the plan before fitting and interrupts nothing.
+        max_time: processor seconds to aim for, default None for no bound. Members and their work are planned before the fit;
+            `gwi.MaxTime(seconds, speed)` also says how fast the machine is, so that a fit can be repeated elsewhere.
         device: where tensors live, default ``"cpu"``.
         dtype: ``"float32"`` (default) or ``"float64"``, in which networks are trained; all else is in float64.
         class_weight: what the weight of a row is multiplied by: ``"balanced"`` gives all classes the same weight in total, a dict
@@ -139,7 +140,8 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
             Networks and fitted models that are taken as they are keep what they have learned.
         random_state: seed or generator, default None.
         n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
-        verbose: 1 shows progress and prints the summary; default 0.
+        verbose: 1 shows progress and prints the summary, 0 nothing; ``"auto"`` (default) shows progress after some seconds in a
+            terminal or a notebook.
 
     Attributes:
         classes_: the labels, in the order of the columns of probabilities.
@@ -173,13 +175,13 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         likelihood: Any = "auto",
         tempering: Any = "auto",
         cv: Any = "auto",
-        max_time: float | None = None,
+        max_time: float | parts.MaxTime | None = None,
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         class_weight: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
-        verbose: int = 0,
+        verbose: int | Literal["auto"] = "auto",
     ):
         super().__init__(
             mean,

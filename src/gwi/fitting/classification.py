@@ -103,10 +103,9 @@ class ClassificationTask(Task):
         """The fold of each row, every class spread over the folds as evenly as it can be."""
         return class_folds(y.argmax(0).cpu(), num_folds, generator)
 
-    def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
+    def plan(self, data: FitData) -> list[Any]:
         """The stack that the size of the table asks for."""
-        members = plan.classification_members(data.num_rows, data.x.shape[1], len(self.classes))
-        return plan.planned(members, data.num_rows, data.x.shape[1], max_time, len(self.classes))
+        return plan.classification_members(data.num_rows, data.x.shape[1], len(self.classes))
 
     def prior_data(self, data: FitData) -> FitData:
         """Each class against the rest, with mean zero and variance one."""

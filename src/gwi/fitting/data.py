@@ -22,6 +22,7 @@ from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums, combined, row_sums
 from gwi.core.scaling import Scales
 from gwi.core.training import train
+from gwi.fitting.effort import FULL, Effort
 from gwi.fitting.folds import Folds
 from gwi.models.strata import Strata
 from gwi.parts import ContextChoice, Covariance, DivergenceKind, Features
@@ -52,6 +53,8 @@ class FitOptions:
         device: where tensors live.
         network_dtype: of networks that we train.
         max_time: seconds to aim for; None for no bound.
+        speed: of the machine, by which they are counted; measured when None.
+        effort: what that allows.
         cv: how training rows judge: a number of folds, ``"auto"``, ``"time"``, a splitter, or pairs of row numbers.
         n_jobs: of joblib, for fits that are independent of each other.
         context: where W₂ is taken beside the data: rows in the user's units, or the name of a rule for them; None: nowhere.
@@ -67,6 +70,8 @@ class FitOptions:
     device: torch.device | str = "cpu"
     network_dtype: torch.dtype = torch.float32
     max_time: float | None = None
+    speed: float | None = None
+    effort: Effort = FULL
     cv: Any = "auto"
     n_jobs: int | None = None
     context: NDArray[Any] | ContextChoice | None = None

@@ -185,9 +185,10 @@ def choose_prior(
     x, generator = data.x, data.generator
     asked = options.covariance.num_inducing
     given = given_points(options.covariance.inducing_points, data)
+    most_points = max(SPARSE_INDUCING, min(ALL_ROWS, most_inducing, options.effort.all_rows))
     if isinstance(given, Tensor):
         z = given
-    elif not data.is_sample and len(x) <= (max(SPARSE_INDUCING, min(ALL_ROWS, most_inducing)) if asked == "auto" else asked):
+    elif not data.is_sample and len(x) <= (most_points if asked == "auto" else asked):
         z = x
     else:
         rows = sample_rows(x, SPARSE_SAMPLE, generator)
@@ -207,13 +208,14 @@ def choose_prior(
         starts = STARTS if num_free is None and x.shape[1] >= MANY_COLUMNS else STARTS[:1]
         points = None if by_rows else z
         prior = prior_for(kernel, x, data.y, data.weight, points, generator, unit=unit, noise_of_each=of_each, starts=starts)
-        if by_rows and unit is None and len(x) > EXACT_SAMPLE:
+        if by_rows and unit is None and len(x) > EXACT_SAMPLE and options.effort.finer_prior:
             prior = refined(prior, x, data.y, data.weight, generator, noise_of_each=of_each)
             if z is not x:
                 prior, bound = widened(prior, x, data.y, data.weight, z, generator, noise_of_each=of_each)
     num_parameters = 1 + sum(p.numel() for p in kernel.parameters())
     few = len(x) <= ALL_ROWS and len(x) * (len(data.y) if num_free is None else num_free) <= ROWS_PER_PARAMETER * num_parameters
     without = []
+    few = few and options.effort.finer_prior
     for k, (_, others) in enumerate(data.held_out.splits() if judges_kernel_means and (few or wide) else ()):
         seen, own = (x[others], data.y[:, others], data.weight[others]), torch.Generator().manual_seed(k)
         if wide:
@@ -232,7 +234,7 @@ def choose_prior(
     if asked != "auto" or z is x:
         return PriorChoice(kernel, prior, z, z)
     affordable = max(len(z), int((MEAN_OPERATIONS / data.num_rows) ** 0.5))
-    count = int(min(MEAN_BASIS, affordable) * min(1.0, most_inducing / ALL_ROWS))
+    count = int(min(MEAN_BASIS, options.effort.mean_basis, affordable) * min(1.0, most_inducing / ALL_ROWS))
     basis = x[sample_rows(x, count, generator)]
     # W₂²'s S has no closed form there, and takes half a minute with a thousand points.
     if not by_rows or options.context is not None or decided_kind(options.covariance, "titsias", all_rows=False) != "titsias":

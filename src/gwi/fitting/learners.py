@@ -139,7 +139,8 @@ def kernel_member(
     fold_means: list[Callable[[Tensor], Tensor]] = [KernelMean(kernels[0], basis, titsias_coefficients(sums)) for sums in without]
     if own or exact:
         num_folds = data.held_out.num_folds
-        own_kernels, own_noises = (kernels[1:], noises[1:]) if own else (kernels[:1] * num_folds, noises[:1] * num_folds)
+        own_kernels = list(kernels[1:]) if own else [kernels[0]] * num_folds
+        own_noises = list(noises[1:]) if own else [noises[0]] * num_folds
         for (_, others), kernel, noise in zip(data.held_out.splits(), own_kernels, own_noises, strict=True):
             fold_means.append(_mean_of_rows(data, basis, others, kernel, noise))
     return Member(name, mean, data.held_out.predicted(mean, fold_means), time.perf_counter() - start)
@@ -172,6 +173,8 @@ def network_learner(
     """
     start = time.perf_counter()
     size = _size(part, task.network_size(data.num_rows))
+    if options.effort.network_steps is not None:
+        size = size._replace(max_steps=min(size.max_steps, options.effort.network_steps))
     num_features, num_groups = data.x.shape[1], data.held_out.num_groups
     fits = prior.without_folds or (prior,) * num_groups
     relevances = [column_relevances(fits[min(k, len(fits) - 1)].kernel, num_features) for k in range(num_groups)]

@@ -148,10 +148,9 @@ class LinkedTask(Task):
         """In a wide table none: a linear mean would learn them by heart."""
         return data.x[:, :0] if is_wide(data.num_rows, data.x.shape[1]) else data.x
 
-    def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
+    def plan(self, data: FitData) -> list[Any]:
         """The stack that the size of the table asks for."""
-        members = plan.linked_members(data.num_rows, data.x.shape[1], self.label or self.family.name)
-        return plan.planned(members, data.num_rows, data.x.shape[1], max_time)
+        return plan.linked_members(data.num_rows, data.x.shape[1], self.label or self.family.name)
 
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B C"]) -> Float[Tensor, "*B"]:
         """Half the deviance: −log p, less that of an f that says what y says."""

@@ -9,6 +9,7 @@ ways and join at `finish`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from gwi.core.kernels import SparsePosteriorKernel
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Embedding, StandardisedRows
 from gwi.fitting.data import ArrayData, FitData, FitOptions, HeldOut
+from gwi.fitting.effort import effort_for, machine_speed
 from gwi.fitting.folds import NUM_FOLDS, counted_cells, folds
 from gwi.fitting.frame_learners import widened
 from gwi.fitting.held_out_covariance import (
@@ -38,6 +40,7 @@ from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
 from gwi.fitting.jobs import run_pending
 from gwi.fitting.late import settled
 from gwi.fitting.learners import learn, name_of, stack
+from gwi.fitting.plan import lessened
 from gwi.fitting.priors import finite_means, under, with_prior_mean
 from gwi.fitting.race import Race
 from gwi.fitting.task import Fit, Member, StackedMean, Task
@@ -124,8 +127,15 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
         means: which; None for the task's plan.
         options: how.
     """
+    races = False
     task, means = with_prior_mean(task, data, options).prepared(data), finite_means(means, options)
-    items, plan_note = task.plan(data, options.max_time) if means is None else (list(means), "")
+    plan_note = ""
+    if means is None:
+        options, plan_note = _within_time(data, task, options)
+        data = sampled(data, options.effort.rows)
+        means = lessened(task.plan(data), options.effort)
+        races = True
+    items = list(means)
     kernel, kernel_note = row_kernel(options.kernel, data.x.shape[1], data.num_rows)
     options.report("prior", 0.0)
     prior = choose_prior(
@@ -138,7 +148,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
     )
     # Processes that share the rows have all found it, each to its own last digit.
     prior = under(options.divergence, data.agreed(prior))
-    members = _learned(list(enumerate(items)), data, task, prior, options, races=means is None)
+    members = _learned(list(enumerate(items)), data, task, prior, options, races=races)
     stacked = task.stack(members, data.held_out)
     if len(stacked.members) > 1:
         stacked = task.reweighed(stacked, data.held_out, variance_before_noise(data, prior.fit, prior.inducing_points))
@@ -153,6 +163,36 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
             best = found
     assert best is not None
     return best
+
+
+def _within_time(data: FitData, task: Task, options: FitOptions) -> tuple[FitOptions, str]:
+    """The options with as much effort as the time allows, and what to say of it."""
+    if options.max_time is None:
+        return options, ""
+    speed = data.decided(machine_speed) if options.speed is None else options.speed
+    num_outputs = task.num_outputs(data.y)
+    effort, seconds = effort_for(data.num_rows, data.x.shape[1], num_outputs, options.max_time, speed)
+    said = f"planned for {options.max_time:g} s: about {seconds:.2g} s on one core"
+    if effort.rows < data.num_rows:
+        said += f", from {int(effort.rows)} of {data.num_rows} rows"
+    return replace(options, effort=effort, speed=speed), said
+
+
+def sampled(data: FitData, most: int | float) -> FitData:
+    """At most so many of the rows, at random, all judged as before; rows of their own that judge stay."""
+    held_out = data.held_out
+    if len(data.x) <= most or not isinstance(data, ArrayData) or held_out.folds is not None:
+        return data
+    order = torch.randperm(len(data.x), generator=torch.Generator().manual_seed(0))
+    rows = order[: int(most)].sort().values.to(data.x.device)
+    x, y, weight = data.x[rows], data.y[:, rows], data.weight[rows]
+    if held_out.fold is not None:
+        strata = None if held_out.strata is None else held_out.strata.at(rows)
+        unit = None if held_out.unit is None else held_out.unit[rows]
+        # Numbers of folds without a gap.
+        fold = held_out.fold[rows].unique(return_inverse=True)[1]
+        held_out = replace(held_out, x=x, y=y, weight=weight, fold=fold, unit=unit, strata=strata)
+    return replace(data, x=x, y=y, weight=weight, held_out=held_out)
 
 
 def _learned(
@@ -212,4 +252,6 @@ def finish(
     model, summary = task.calibrate(data, posterior, refined, covariances, embedding, note)
     # For looks at the model at training rows; these carry the average of what others add.
     wide = data if z.shape[1] == data.x.shape[1] else replace(data, x=pad(data.x, (0, z.shape[1] - data.x.shape[1])))
-    return Fit(model, replace(summary, seconds=time.perf_counter() - start), wide, prior, stacked, embedding)
+    speed = math.nan if options.max_time is None or options.speed is None else options.speed
+    summary = replace(summary, seconds=time.perf_counter() - start, machine_speed=speed)
+    return Fit(model, summary, wide, prior, stacked, embedding)

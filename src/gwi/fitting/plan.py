@@ -1,11 +1,11 @@
-"""Which means ``"auto"`` stacks, decided before anything is fitted from the size of the table and the time allowed."""
+"""Which means ``"auto"`` stacks, decided before anything is fitted from the size of the table and the effort allowed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from sklearn.base import clone
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
@@ -13,8 +13,8 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 
+from gwi.fitting.effort import Effort
 from gwi.fitting.hyperparameters import is_wide
-from gwi.fitting.learners import name_of
 from gwi.fitting.tree_learners import Boosting, FoldForest
 
 # Below so many rows a regression is the exact GP and a linear model: with 30 rows of eight practice tables they have 0.03 nats
@@ -28,6 +28,8 @@ LARGE = 20_000
 MANY_ROWS = 100_000
 # In a wide table trees try so many columns at a split, and boosting, which tries all, joins while the table has so few numbers.
 SPLIT_COLUMNS, BOOSTED_NUMBERS = 500, 100_000
+# With little time there are no fewer trees in a forest, and rounds of boosting, than these.
+FEWEST_TREES, FEWEST_ROUNDS = 25, 40
 
 
 def regression_members(num_rows: int, num_features: int) -> list[Any]:
@@ -106,42 +108,20 @@ def classification_members(num_rows: int, num_features: int, num_classes: int) -
     return members if num_rows > MANY_ROWS else [*members, forest(trees)]
 
 
-def planned(
-    members: Sequence[Any], num_rows: int, num_features: int, max_time: float | None, num_outputs: int = 1
-) -> tuple[list[Any], str]:
-    """The members that the time allows, and what to say of it.
-
-    With too little time for all, the members that gain least for their time are left out first, the GP and linear models never.
-    """
-    kept = list(members)
-    if max_time is None:
-        return kept, ""
-    order = ("ExtraTrees", "network", "HistGradientBoosting")
-    droppable = [item for start in order for item in members if name_of(item).startswith(start)]
-    seconds = estimated_seconds(kept, num_rows, num_features, num_outputs)
-    while droppable and seconds > max_time:
-        kept.remove(droppable.pop(0))
-        seconds = estimated_seconds(kept, num_rows, num_features, num_outputs)
-    return kept, f"planned for {max_time:g} s: about {seconds:.0f} s on one core"
+def lessened(members: Sequence[Any], effort: Effort) -> list[Any]:
+    """The members with as much work for each as the effort allows."""
+    found: list[Any] = []
+    for item in members:
+        if item == "network" and effort.network_steps == 0:
+            continue
+        if isinstance(item, FoldForest):
+            item = forest(_with_share(item.estimator, "n_estimators", effort.trees, FEWEST_TREES))
+        elif isinstance(item, Boosting):
+            item = boosted(_with_share(item.estimator, "max_iter", effort.trees, FEWEST_ROUNDS))
+        found.append(item)
+    return found
 
 
-def estimated_seconds(means: Sequence[Any], num_rows: int, num_features: int, num_outputs: int = 1) -> float:
-    """What a fit takes on one core of an ordinary machine, to a factor of two; `benchmarks/studies/plan_costs.py` measures it.
-
-    A classification has as many outputs as classes: kernel means, trees of boosting and covariances grow with them.
-    """
-    n, d, j = num_rows, num_features, num_outputs
-    cubic = (n / 1500) ** 3
-    exact = n <= 2000
-    prior_and_noise = 0.5 + min(n / 300, 4.0) * (1 + d / 16) + 5e-5 * n + (4.0 * cubic if exact else 1.5)
-    costs = {
-        "svgp": (3.5 * cubic if exact else 0.5 + 3.5e-4 * n) * max(1, j / 2),
-        "linear": 0.2 + 2e-6 * n * d * j,
-        "lasso": 0.5 + 2e-6 * n * d * j,
-        "network": (1.5 if n < 600 else 4.0 if n < 3000 else 10.0) + 2e-4 * n,
-        "HistGradientBoostingRegressor": (4.0 if n < 3000 else 12.0 if n <= LARGE else 40.0) + 0.1 * d + 1e-5 * n * d,
-        "ExtraTreesRegressor": 1.0 + (1e-4 if n <= LARGE else 2e-5) * n * math.log2(n + 1) * math.sqrt(d),
-    }
-    costs["HistGradientBoostingClassifier"] = 0.4 * costs["HistGradientBoostingRegressor"] * (j if j < 5 else 0.3 * j)
-    costs["ExtraTreesClassifier"] = costs["ExtraTreesRegressor"]
-    return prior_and_noise + sum(costs[name_of(item)] for item in means)
+def _with_share(estimator: Any, name: str, share: float, fewest: int) -> Any:
+    count = estimator.get_params()[name]
+    return clone(estimator).set_params(**{name: min(count, max(fewest, round(share * count)))})

@@ -92,9 +92,9 @@ class RegressionTask(Task):
         """Standardised numbers."""
         return scales.targets(self.outcome.encode(y), device)
 
-    def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
+    def plan(self, data: FitData) -> list[Any]:
         """The stack that the size of the table asks for."""
-        return plan.planned(plan.regression_members(data.num_rows, data.x.shape[1]), data.num_rows, data.x.shape[1], max_time)
+        return plan.regression_members(data.num_rows, data.x.shape[1])
 
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:
         """Σ_j (m_j − y_j)² of each row."""

@@ -149,8 +149,8 @@ class Task(ABC):
         """What means learn: standardised numbers, or indicators of classes."""
 
     @abstractmethod
-    def plan(self, data: FitData, max_time: float | None) -> tuple[list[Any], str]:
-        """The means that ``"auto"`` stacks, and what to say of it."""
+    def plan(self, data: FitData) -> list[Any]:
+        """The means that ``"auto"`` stacks."""
 
     @abstractmethod
     def loss(self, outputs: Float[Tensor, "*B J"], targets: Float[Tensor, "*B J"]) -> Float[Tensor, "*B"]:

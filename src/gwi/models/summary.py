@@ -53,6 +53,7 @@ class Summary:
             None for numbers.
         note: what else a reader should know.
         likelihood: of numbers.
+        machine_speed: by which a plan for `max_time` was made, NaN without one; `gwi.MaxTime(seconds, speed)` takes it.
         dispersion: of the likelihood, averaged over held-out rows; NaN where it has none, or noise and degrees of freedom.
     """
 
@@ -76,6 +77,7 @@ class Summary:
     note: str = ""
     likelihood: str = "gaussian"
     dispersion: float = math.nan
+    machine_speed: float = math.nan
 
     def __str__(self) -> str:
         classes = f"{self.num_classes} classes, " if self.num_classes else ""

@@ -38,3 +38,5 @@ from gwi.parts.means import Trained as Trained
 from gwi.parts.means import check_means as check_means
 from gwi.parts.stored import decode_parameter as decode_parameter
 from gwi.parts.stored import encode_parameter as encode_parameter
+from gwi.parts.time import MaxTime as MaxTime
+from gwi.parts.time import time_part as time_part

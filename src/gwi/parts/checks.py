@@ -49,7 +49,7 @@ def require_seconds(name: str, value: Any) -> None:
         ValueError: naming what is taken.
     """
     if value is not None and not (isinstance(value, Real) and float(value) >= 0):
-        raise ValueError(f"{name} is None or a number of seconds, at least zero; got {value!r}.")
+        raise ValueError(f"{name} is None, a number of seconds, at least zero, or gwi.MaxTime(seconds, speed); got {value!r}.")
 
 
 def require_cv(value: Any) -> None:

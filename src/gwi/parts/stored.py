@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from gwi.parts.covariance import Covariance
 from gwi.parts.likelihoods import LIKELIHOODS, RobustMax, Softmax
 from gwi.parts.means import Features, Network
+from gwi.parts.time import MaxTime
 
 # Parts that a model file can hold, by tags.
 _STORED: dict[str, type[BaseEstimator]] = {
@@ -19,6 +20,7 @@ _STORED: dict[str, type[BaseEstimator]] = {
     "robust-max": RobustMax,
     "network": Network,
     "features": Features,
+    "max-time": MaxTime,
 }
 
 

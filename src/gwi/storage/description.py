@@ -112,8 +112,9 @@ def decode_labels(node: Any, *, in_order: bool = True, least: int = 2) -> NDArra
 def encode_summary(summary: Summary) -> dict[str, Any]:
     """A summary for JSON, which has no infinity."""
     node = asdict(summary)
-    if math.isnan(summary.dispersion):
-        del node["dispersion"]
+    for name in ("dispersion", "machine_speed"):
+        if math.isnan(node[name]):
+            del node[name]
     return node | {key: [None if value == math.inf else value for value in node[key]] for key in _INFINITE}
 
 
@@ -128,8 +129,7 @@ def decode_summary(node: Any) -> Summary:
         read |= {key: _text(node[key], key) for key in _TEXTS if key in node}
         read |= {key: number(node[key], key) for key in ("seconds", *_NUMBERS) if key in node}
         read |= {key: _numbers(node[key], key) for key in _LISTS if key in node}
-        if "dispersion" in node:
-            read["dispersion"] = number(node["dispersion"], "dispersion")
+        read |= {key: number(node[key], key) for key in ("dispersion", "machine_speed") if key in node}
         accuracy = node.get("held_out_accuracy")
         read["held_out_accuracy"] = None if accuracy is None else number(accuracy, "held_out_accuracy")
         refuse_if(type(node["stores_all_rows"]) is not bool, "stores_all_rows is neither true nor false")
