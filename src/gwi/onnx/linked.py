@@ -21,6 +21,7 @@ from gwi.onnx.functions import expm1, normal_cumulative
 from gwi.onnx.graph import Graph, Operand, Value
 from gwi.onnx.laws import answer_of_shape
 from gwi.onnx.posterior import Parts
+from gwi.onnx.quantiles import mixed_quantiles
 
 # Rounding must not reach for a value beyond the last.
 ROUNDING = 1e-12
@@ -52,15 +53,11 @@ def linked_answer(g: Graph, model: LinkedModel, parts: Parts, noise: Value, leve
         raise UnexportableError(
             f"The likelihood {family.name} cannot be exported to ONNX; those that gwi names can: choose one of them."
         )
-    if levels:
-        raise UnexportableError(
-            f"Quantiles under the likelihood {family.name} cannot be exported to ONNX; pass levels=() (gwi export "
-            "--levels none) for a file with the mean, the standard deviation and the scores."
-        )
     scale = float(model.scales.y_scale[0])
     mean, known, unknown = moments(g, family, f)
     known, unknown = known * scale**2, unknown * scale**2
-    return _columns(mean * scale, known + unknown, known, unknown)
+    found = _columns(mean * scale, known + unknown, known, unknown)
+    return found | ({"quantiles": mixed_quantiles(g, family, f.mean, f.variance, f.phi, levels, scale)} if levels else {})
 
 
 def _columns(mean: Value, variance: Value, known: Value, unknown: Value) -> dict[str, Value]:
