@@ -145,8 +145,8 @@ def refused():
         ).fit(X, y),
     )
     yield (
-        "Quantiles under the likelihood gamma",
-        lambda: GWIRegressor("svgp", likelihood="gamma", random_state=0).fit(X, np.exp(y)),
+        "Quantiles under the likelihood beta",
+        lambda: GWIRegressor("svgp", likelihood="beta", random_state=0).fit(X, 1 / (1 + np.exp(-y))),
     )
     torch.manual_seed(0)
     yield "another number of rows", lambda: GWIRegressor(OfLength(), random_state=0).fit(X, y, validation=held)

@@ -35,7 +35,7 @@ from gwi.onnx.graph import Graph, Value
 FALL, SMOOTH, STEP, MOST_NODES, NUM_TERMS = 38.0, 1 / 8, 0.5, 6000, 7
 # Newton's steps to a quantile, as many more where U is skewed by a dispersion above this, and standard deviations of f beyond
 # which there is nothing.
-MOST_STEPS, MORE_STEPS, SKEWED, REACH = 8, 40, 0.4, 9.0
+MOST_STEPS, MORE_STEPS, SKEWED, REACH = 5, 40, 0.4, 9.0
 TINY, ROUNDING = float(np.finfo(np.float64).tiny), 1e-13
 
 
