@@ -27,7 +27,7 @@ def export(
     console.check_output(output, force, model)
     chosen = levels_of(levels)
     from gwi.estimators.persistence import load
-    from gwi.estimators.tables import user_errors
+    from gwi.storage.header import user_errors
 
     with user_errors(model):
         fitted = load(model)

@@ -32,6 +32,9 @@ class Cholesky:
     jitter: Float[Tensor, "*J"]
 
 
+# Whether torch.export is writing down what is computed: nothing may then depend on values.
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
 # First jitter tried after the requested one, and the largest one accepted, both in units of the matrix's scale.
 _FIRST_JITTER = {torch.float64: 1e-14, torch.float32: 1e-6}
 _LARGEST_JITTER = {torch.float64: 1e-5, torch.float32: 1e-2}
@@ -95,12 +98,6 @@ def cholesky(
             stacklevel=2,
         )
     return Cholesky(factor, used)
-
-
-def is_exporting() -> bool:
-    """Whether torch.export is writing down what is computed: nothing may then depend on values."""
-    exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
-    return exporting()
 
 
 def _cholesky_without_branches(matrix: Tensor, jitter: float, scale: Tensor | None) -> Cholesky:
