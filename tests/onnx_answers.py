@@ -61,10 +61,10 @@ def differences(model, X, y=None, levels=LEVELS, seen=None):
     }
 
 
-def rows_near_and_far(X, seed=0):
-    """Training rows, rows between them, and rows up to thirty ranges away."""
+def rows_near_and_far(X, seed=0, ranges=30):
+    """Training rows, rows between them, and rows up to so many ranges away."""
     rng = np.random.default_rng(seed)
     low, high = X.min(0), X.max(0)
     near = rng.uniform(low, high, (40, X.shape[1]))
-    far = rng.uniform(low - 30 * (high - low), high + 30 * (high - low), (20, X.shape[1]))
+    far = rng.uniform(low - ranges * (high - low), high + ranges * (high - low), (20, X.shape[1]))
     return np.concatenate([X[:40], near, far])

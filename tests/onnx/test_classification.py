@@ -15,7 +15,10 @@ from gwi.onnx.graph import Graph
 from gwi.onnx.softmax import robust_max_probabilities, softmax_moments
 from onnx_answers import differences, rows_near_and_far, session
 
-pytestmark = pytest.mark.filterwarnings("ignore::gwi.exceptions.GWIWarning", "ignore::UserWarning")
+pytestmark = [
+    pytest.mark.unchecked,
+    pytest.mark.filterwarnings("ignore::gwi.exceptions.GWIWarning", "ignore::UserWarning"),
+]
 
 
 @cache
@@ -26,7 +29,7 @@ def table(data, num_rows=80):
 
 
 @pytest.mark.parametrize("likelihood", ["softmax", "robust-max"])
-@pytest.mark.parametrize("data", ["digits", "breast cancer"])
+@pytest.mark.parametrize("data", [pytest.param("digits", marks=pytest.mark.slow), "breast cancer"])
 def test_every_likelihood_says_the_same_as_predict_proba(data, likelihood):
     X, y, count = table(data)
     model = GWIClassifier("svgp", likelihood=likelihood, random_state=0).fit(X[:count], y[:count])

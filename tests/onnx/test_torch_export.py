@@ -19,7 +19,10 @@ class Marginals(nn.Module):
         return self.posterior.marginals(rows)
 
 
-@pytest.mark.parametrize("mean", ["svgp", ["svgp", "linear", Network(max_steps=20)]], ids=["svgp", "stack"])
+STACK = ["svgp", "linear", Network(max_steps=20)]
+
+
+@pytest.mark.parametrize("mean", ["svgp", pytest.param(STACK, marks=pytest.mark.slow)], ids=["svgp", "stack"])
 def test_an_exported_posterior_says_the_same(mean):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (60, 3))
