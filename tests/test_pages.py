@@ -118,6 +118,12 @@ def check_data_frames(names):
     assert inside.mean() >= 0.85
 
 
+def check_onnx(names):
+    rows = torch.randn(2, 10, dtype=torch.float64)
+    for found, wanted in zip(names["program"].module()(rows), names["model"].posterior_.marginals(rows), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
 def check_core(names):
     assert 0.9 <= names["inside"] <= 0.99
 
@@ -137,6 +143,7 @@ CHECKS = {
     "divergences.md": check_divergences,
     "survival.md": check_survival,
     "counts.md": check_counts,
+    "onnx.md": check_onnx,
 }
 
 

@@ -12,6 +12,7 @@ from benchmarks.render import (
     context_tables,
     cost_tables,
     evidence_tables,
+    export_tables,
     frame_tables,
     likelihood_tables,
     record_tables,
@@ -102,6 +103,7 @@ TABLES: dict[str, Callable[[], str]] = {
         set_tables.label_sets,
         set_tables.stratum_intervals,
         set_tables.set_scores,
+        export_tables.onnx_export,
     )
 } | {f"figure_{name}": figure(name) for name in FIGURES}
 

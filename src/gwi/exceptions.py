@@ -15,6 +15,10 @@ class UnsavableError(TypeError):
     """A part of the model that cannot be written without running code when it is read."""
 
 
+class UnexportableError(TypeError):
+    """A part of the model that has no form in ONNX."""
+
+
 class OutputError(OSError):
     """A file that cannot be written: its name, why, and what to do, in one sentence."""
 

@@ -282,7 +282,7 @@ def mistakes(shell: Shell) -> None:
 
 def usage(shell: Shell) -> None:
     """What the parser of arguments says; other versions of it say it otherwise."""
-    for command in ("fit", "predict", "evaluate", "report", "compare", "info", "demo", "launch"):
+    for command in ("fit", "predict", "evaluate", "report", "compare", "info", "export", "demo", "launch"):
         shell(command, "--help")
     shell("--help")
     shell("unknown")

@@ -1,4 +1,4 @@
-"""The `gwi` command: fit, predict, evaluate, report, compare, info, demo. Heavy imports wait for the command that needs them.
+"""The `gwi` command: fit, predict, evaluate, report, compare, info, export, demo. Heavy imports wait for their command.
 
 Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a file, 130 interrupted.
 """
@@ -20,8 +20,9 @@ from typer.main import get_command
 import gwi.cli.console as console
 from gwi._progress import printable
 from gwi.cli.description import description_of
+from gwi.cli.export import export
 from gwi.cli.launch import MISTAKE, end_with_launcher
-from gwi.exceptions import UnsavableError, UserError
+from gwi.exceptions import UnexportableError, UnsavableError, UserError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -50,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
             code = end.exit_code
         sys.stdout.flush()
         return code
-    except (UserError, UnsavableError) as error:
+    except (UserError, UnsavableError, UnexportableError) as error:
         return console.mistaken(str(error))
     except (KeyboardInterrupt, typer.Abort) as error:
         return console.interrupted(error)
@@ -382,6 +383,9 @@ def info(model: console.ModelFile, as_json: console.Json = False) -> None:
     shown |= {name: ", ".join(map(str, known[name])) for name in ("classes", "levels") if name in known}
     shown |= {f"held-out {name}": value for name, value in known["held_out_scores"].items() if name != "rows"}
     console.show(str(model), {**shown, "fit": known["summary"]})
+
+
+app.command()(export)
 
 
 @app.command()

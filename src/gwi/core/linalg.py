@@ -32,6 +32,9 @@ class Cholesky:
     jitter: Float[Tensor, "*J"]
 
 
+# Whether torch.export is writing down what is computed: nothing may then depend on values.
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
 # First jitter tried after the requested one, and the largest one accepted, both in units of the matrix's scale.
 _FIRST_JITTER = {torch.float64: 1e-14, torch.float32: 1e-6}
 _LARGEST_JITTER = {torch.float64: 1e-5, torch.float32: 1e-2}
@@ -62,6 +65,8 @@ def cholesky(
     """
     if matrix.dtype not in _FIRST_JITTER:
         raise TypeError(f"{name} has dtype {matrix.dtype}; use torch.float64 (recommended) or torch.float32.")
+    if is_exporting():
+        return _cholesky_without_branches(matrix, jitter, scale)
     if not torch.isfinite(matrix).all():
         raise NotPositiveDefiniteError(
             f"{_describe(matrix, name)} contains NaN or infinity. "
@@ -92,6 +97,20 @@ def cholesky(
             JitterWarning,
             stacklevel=2,
         )
+    return Cholesky(factor, used)
+
+
+def _cholesky_without_branches(matrix: Tensor, jitter: float, scale: Tensor | None) -> Cholesky:
+    """All attempts of `cholesky`, of which the first that succeeds is taken; the last where none does."""
+    scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1) if scale is None else scale.expand(matrix.shape[:-2])
+    used = torch.full(matrix.shape[:-2], float(jitter), dtype=matrix.dtype, device=matrix.device)
+    factor, done, level = torch.zeros_like(matrix), torch.zeros(matrix.shape[:-2], dtype=torch.bool, device=matrix.device), jitter
+    while level <= max(_LARGEST_JITTER[matrix.dtype], 1e3 * jitter):
+        now = torch.full_like(used, level)
+        found, info = torch.linalg.cholesky_ex(_with_diagonal(matrix, now * scale))
+        factor, used = torch.where(done[..., None, None], factor, found), torch.where(done, used, now)
+        done = done | ((info == 0) & _is_trustworthy(found.detach(), scale.detach(), now))
+        level = max(10 * level, _FIRST_JITTER[matrix.dtype])
     return Cholesky(factor, used)
 
 

@@ -123,7 +123,7 @@ class ModuleMean(nn.Module):
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "J N"]:
         """The network's outputs, one row an output."""
-        values = _outputs_first(outputs_of(self.module(as_input(self.module, x)), len(x)), x)
+        values = _outputs_first(outputs_of(self.module(as_input(self.module, x)), x.shape[0]), x)
         return values if self.prior_mean is None else values + self.prior_mean(x)
 
 

@@ -22,7 +22,7 @@ from linear_operator import to_dense
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor, nn
 
-from gwi.core.linalg import cholesky
+from gwi.core.linalg import cholesky, is_exporting
 
 # Who evaluates which part of a kernel, and the lock to change it.
 _USERS: Counter[tuple[int, str]] = Counter()
@@ -49,7 +49,11 @@ def kernel_matrix(
 
 def kernel_variance(kernel: Kernel, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
     """The diagonal k(x, x) at each row; its mean over ρ is finite for a trace-class kernel [eq:kernel_cond]."""
-    return kernel(x, diag=True)
+    if not is_exporting():
+        return kernel(x, diag=True)
+    # GPyTorch's own distances ask whether both sets of rows are one.
+    with _accurately(kernel):
+        return kernel(x, diag=True)
 
 
 def residual_part(prior_variance: Float[Tensor, "*K N"], explained: Float[Tensor, "*J N"]) -> Float[Tensor, "*L N"]:
@@ -176,6 +180,9 @@ def _distances(
 
 
 def _expansion_is_accurate(x1: Tensor, x2: Tensor) -> bool:
+    if is_exporting():
+        # A graph that torch.export writes cannot look at its rows; differences are accurate for all of them.
+        return False
     with torch.no_grad():
         centre, radius_squared = x1.mean(-2, keepdim=True), 0.0
         for x in (x1, x2):

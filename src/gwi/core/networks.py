@@ -123,6 +123,8 @@ class EnsembleMLP(nn.Module):
 
         In single precision a row's prediction would depend, in the seventh digit, on the rows that are predicted with it.
         """
+        # Gradients of the training would stay, in single precision, beside parameters that no longer are.
+        self.zero_grad(set_to_none=True)
         self.double().requires_grad_(False)
         if self.log_scales is not None:
             self.weights[0] = nn.Parameter(self.weights[0] * self.log_scales.exp()[..., None], requires_grad=False)
@@ -141,7 +143,7 @@ class EnsembleMLP(nn.Module):
                 # One product for all members.
                 count, _, width = weight.shape
                 h = torch.addmm(bias.flatten(), x, weight.transpose(0, 1).reshape(len(weight[0]), -1))
-                h = h.reshape(len(x), count, width).transpose(0, 1)
+                h = h.reshape(x.shape[0], count, width).transpose(0, 1)
             else:
                 h = torch.baddbmm(bias, h, weight)
             if i < len(self.weights) - 1:
@@ -149,7 +151,7 @@ class EnsembleMLP(nn.Module):
         assert h is not None
         linear = self.linear[which]
         path = x @ linear.transpose(0, 1).reshape(x.shape[1], -1)
-        return h + path.reshape(len(x), len(linear), linear.shape[2]).transpose(0, 1)
+        return h + path.reshape(x.shape[0], len(linear), linear.shape[2]).transpose(0, 1)
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N J"]:
         """The mean over members."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -300,3 +300,29 @@ class GWIEstimator(BaseEstimator):
         if not overwrite and os.path.lexists(path) and not os.path.isdir(path):
             raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
         return write_atomically(path, to_bytes(*encode_estimator(self, hashes)))
+
+    def export_onnx(
+        self,
+        path: str | os.PathLike[str],
+        levels: Sequence[float] = (0.025, 0.5, 0.975),
+        *,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the fitted model as an ONNX graph, which predicts without Python or torch: mean, spread, quantiles, scores.
+
+        Args:
+            path: of the file.
+            levels: of the quantiles, which are fixed in the file; none for a file without them.
+            overwrite: whether a file that is there already is replaced.
+
+        Returns:
+            The path.
+
+        Raises:
+            FileExistsError: when there is such a file and `overwrite` is False.
+            UnexportableError: naming a part that has no form in ONNX, and what works instead.
+        """
+        from gwi.onnx.export import export
+
+        check_is_fitted(self, "model_")
+        return export(self, path, levels, overwrite=overwrite)

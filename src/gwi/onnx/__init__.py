@@ -1,0 +1,1 @@
+"""Fitted models as ONNX graphs: what `predict` says, without Python's or torch's help."""
