@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gwi.fitting.logit_scales import FIRST_NUMBERS, Judgement, checked_tempering, choose_scales
+from gwi.fitting.logit_scales import FEWEST_ROWS, FIRST_NUMBERS, Judgement, checked_tempering, choose_scales
 
 pytestmark = pytest.mark.unchecked
 
@@ -36,11 +36,12 @@ def test_the_search_finds_what_a_thorough_one_finds(judgement):
 
 def test_some_rows_hold_so_many_numbers_and_few_rows_are_all(judgement):
     some = judgement.some(FIRST_NUMBERS)
-    assert some.mean.shape == some.variance.shape == (5, 2000)
-    assert len(some.label) == len(some.weight) == 2000
+    count = FIRST_NUMBERS // 5
+    assert some.mean.shape == some.variance.shape == (5, count)
+    assert len(some.label) == len(some.weight) == count
     assert some.num_rows == judgement.num_rows
     assert judgement.some(10**9) is judgement
-    assert judgement.some(1).mean.shape == (5, 200)
+    assert judgement.some(1).mean.shape == (5, FEWEST_ROWS)
 
 
 def test_a_few_rows_that_are_all_told_apart_do_not_ask_for_endless_logits():

@@ -48,7 +48,8 @@ def test_the_default_takes_several_targets_and_so_does_a_mean_that_knows_only_on
     np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
     alone = GWIRegressor(boosting, random_state=0).fit(x, both)
     assert alone.predict(x, return_std=True)[1].shape == both.shape
-    assert any(isinstance(part, HistGradientBoostingRegressor) for part in regression_members(300, 2))
+    assert any(isinstance(getattr(part, "estimator", None), HistGradientBoostingRegressor) for part in regression_members(300, 2))
+    assert GWIRegressor(random_state=0).fit(x, both).predict(x).shape == both.shape
 
 
 @pytest.mark.parametrize(

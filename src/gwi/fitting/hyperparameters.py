@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -273,21 +274,12 @@ def prior_for(
     exact = z is None or len(z) >= len(x) or len(z) > MAX_COLLAPSED or unit is not None
     rows = sample_rows(x, EXACT_SAMPLE if exact else WIDENED_SAMPLE, generator)
 
-    def climbed(some: Tensor, kernel: Kernel, noise_variance: float, max_iterations: int, tolerance: float) -> PriorFit:
-        return fit_prior(
-            kernel,
-            x[some],
-            y[:, some],
-            objective="marginal" if exact else "collapsed",
-            inducing_points=None if exact else z,
-            noise_variance=noise_variance,
-            sample_weight=weight[some],
-            unit=None if unit is None else unit[some],
-            noise_of_each=noise_of_each,
-            max_iterations=max_iterations,
-            tolerance=tolerance,
-        )
-
+    climb = partial(
+        fit_prior,
+        objective="marginal" if exact else "collapsed",
+        inducing_points=None if exact else z,
+        noise_of_each=noise_of_each,
+    )
     # Rows of a unit belong together.
     in_two = exact and unit is None and len(rows) > ROUGH_SAMPLE
     some, tolerance = (rows[:ROUGH_SAMPLE], ROUGH_TOLERANCE) if in_two else (rows, EVIDENCE_TOLERANCE)
@@ -295,14 +287,32 @@ def prior_for(
     for start in starts:
         factor = start.lengthscale_factor
         there = kernel if factor == 1 else with_lengthscales_times(kernel, factor)
-        fit = climbed(some, there, start.noise_variance, 100 if exact else 60, tolerance)
+        fit = climb(
+            there,
+            x[some],
+            y[:, some],
+            noise_variance=start.noise_variance,
+            sample_weight=weight[some],
+            unit=None if unit is None else unit[some],
+            max_iterations=100 if exact else 60,
+            tolerance=tolerance,
+        )
         if best is None or fit.log_evidence > best.log_evidence + SAME_TOP:
             best = replace(fit, start=start)
         if not exact or (len(x) > CHEAP_ROWS and best.noise_variance < DOUBTFUL_NOISE):
             break
     assert best is not None
     if in_two:
-        best = replace(climbed(rows, best.kernel, best.noise_variance, finer_steps, EVIDENCE_TOLERANCE), start=best.start)
+        finer = climb(
+            best.kernel,
+            x[rows],
+            y[:, rows],
+            noise_variance=best.noise_variance,
+            sample_weight=weight[rows],
+            max_iterations=finer_steps,
+            tolerance=EVIDENCE_TOLERANCE,
+        )
+        best = replace(finer, start=best.start)
     return best
 
 

@@ -85,8 +85,6 @@ def learn(
         race: what there is to beat.
     """
     name = name_of(item)
-    if isinstance(item, OwnLearner):
-        return item.learn(data, task, options, race)
     if isinstance(item, Network):
         return network_learner(data, task, item, prior, options, place, race)
     if isinstance(item, str) and item in task.names:

@@ -37,7 +37,7 @@ from gwi.fitting.held_out_covariance import (
     with_context,
 )
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
-from gwi.fitting.jobs import run_pending
+from gwi.fitting.jobs import OwnLearner, run_pending
 from gwi.fitting.late import settled
 from gwi.fitting.learners import learn, name_of, stack
 from gwi.fitting.plan import lessened
@@ -207,7 +207,10 @@ def _learned(
         learned = []
         for place, item in wave:
             options.report(name_of(item), 0.0)
-            learned.append(learn(item, data, task, prior.fit, prior.basis, options, place, race))
+            if isinstance(item, OwnLearner):
+                learned.append(item.learn(data, task, options, race))
+            else:
+                learned.append(learn(item, data, task, prior.fit, prior.basis, options, place, race))
         # Fits that can be done apart are done together.
         found |= dict(zip((place for place, _ in wave), run_pending(data, learned, options), strict=True))
     return tuple(found[place] for place, _ in items)

@@ -138,10 +138,7 @@ class Boosting(OwnLearner):
         ]
         seed, most = data.seed(), int(self.estimator.max_iter)
 
-        def grow() -> tuple[int, Tensor, list[Any]]:
-            return _grown(self.name, growing, data, task, options, race, most)
-
-        rounds, predicted, models = data.decided(grow)
+        rounds, predicted, models = data.decided(partial(_grown, self.name, growing, data, task, options, race, most))
         if not in_turn:
             return Member(self.name, _mean(first_rounds(models[0], rounds), data, task), predicted, time.perf_counter() - start)
         few = clone(self.estimator).set_params(max_iter=rounds)
@@ -187,7 +184,8 @@ def _grown(
             for part, model in zip(growing, models, strict=True)
         ]
         for rounds in _looks(before, done):
-            means = [_mean(first_rounds(model, rounds), data, task) for model in models]
+            shorter = map(partial(first_rounds, num_rounds=rounds), models)
+            means = list(map(partial(_mean, data=data, task=task), shorter))
             outputs = held_out.predicted(means[0], means if parts else ())
             losses = task.loss(outputs.mT, y) * weight
             total = float(losses.sum()) / float(weight.sum())

@@ -161,10 +161,11 @@ class Trees:
         no_bitsets, no_map = np.zeros((0, 8), np.uint32), np.zeros(0, np.uint32)
         num_threads = _openmp_effective_n_threads()
         # In memory by columns, as scikit-learn has them, for the order of later sums depends on it.
-        total = np.zeros((len(rows), self.num_outputs), order="F")
+        num_outputs = len(self.baseline)
+        total = np.zeros((len(rows), num_outputs), order="F")
         total += self.baseline
         for i, tree in enumerate(self.trees):
-            total[:, i % self.num_outputs] += tree.predict(rows, no_bitsets, no_map, num_threads)
+            total[:, i % num_outputs] += tree.predict(rows, no_bitsets, no_map, num_threads)
         return total
 
     def arrays(self) -> dict[str, Array]:
@@ -255,8 +256,10 @@ def first_rounds(estimator: Any, num_rounds: int) -> Any:
 
 def _unknown_fields() -> set[str]:
     """The node fields in which the installed scikit-learn differs from what we know how to fill."""
-    forms = (_HISTOGRAM_NODES, _TREE_NODES)
-    return set().union(*(set(form.dtype.names) ^ {*form.fields.values(), *form.leaf, *form.others} for form in forms))
+    found: set[str] = set()
+    for form in (_HISTOGRAM_NODES, _TREE_NODES):
+        found |= set(form.dtype.names) ^ {*form.fields.values(), *form.leaf, *form.others}
+    return found
 
 
 def _tree_arrays(tree: Any) -> dict[str, Array]:
