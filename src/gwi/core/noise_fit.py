@@ -125,7 +125,7 @@ class NoiseProblem:
 
     def _stepped(self, state: NoiseState, value: Float[Tensor, " B"], penalty: float) -> tuple[NoiseState, Tensor, Tensor]:
         """The next state, its value, and what it gained; where no part of a step gains it stays."""
-        step = self._step(state, penalty)
+        step = -newton_step(*self.derivatives(state, penalty))
         step = step * (LONGEST_STEP / step.abs().amax(1, keepdim=True).clamp_min(LONGEST_STEP))
         left, gain = torch.ones_like(value, dtype=torch.bool), torch.zeros_like(value)
         for _ in range(MOST_HALVINGS):
@@ -217,10 +217,6 @@ class NoiseProblem:
         if free.all():
             return self._with_level
         return torch.cat([self._with_level[..., :1], self.features * free[..., None]], dim=2)
-
-    def _step(self, state: NoiseState, penalty: float) -> Float[Tensor, "B P"]:
-        gradient, observed, expected = self.derivatives(state, penalty)
-        return -newton_step(gradient, observed, expected)
 
 
 def _chosen(which: Bool[Tensor, " B"], first: NoiseState, second: NoiseState) -> NoiseState:
