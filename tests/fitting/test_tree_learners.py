@@ -1,0 +1,138 @@
+"""Forests and boosting of our own plan grow no tree twice, and none without need."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+
+from gwi import GWIClassifier, GWIRegressor
+from gwi.fitting import tree_learners
+from gwi.fitting.classification import ClassificationTask
+from gwi.fitting.data import FitOptions
+from gwi.fitting.jobs import run_pending
+from gwi.fitting.late import LateMean
+from gwi.fitting.pipeline import array_data
+from gwi.fitting.race import Race
+from gwi.fitting.regression import RegressionTask
+from gwi.fitting.tree_learners import Boosting, FoldForest
+from gwi.parts import Covariance
+from gwi.predictors.trees import first_rounds
+from waves import wave
+
+
+def options(n_jobs=None):
+    return FitOptions("auto", Covariance(), torch.Generator().manual_seed(0), n_jobs=n_jobs)
+
+
+def regression_data(num_rows=120, noise=None, **kinds):
+    x, y = wave(num_rows)
+    if noise is not None:
+        y = np.random.default_rng(0).standard_normal(num_rows) * noise
+    how = options()
+    return array_data(RegressionTask(), x, y[:, None], how, **kinds), RegressionTask(), how
+
+
+def learned(item, data, task, how, race=None):
+    return run_pending(data, [item.learn(data, task, how, race)], how)[0]
+
+
+def test_a_forest_is_the_trees_of_all_folds_and_each_row_is_judged_by_those_that_have_not_seen_it():
+    data, task, how = regression_data()
+    pending = FoldForest(ExtraTreesRegressor(50), "forest").learn(data, task, how, None)
+    results = [job() for job in pending.jobs]
+    member = pending.finished(data, results)
+    own = data.scales.original_rows(data.x.numpy())
+    forests = [model for model, _ in results]
+    assert len(forests) == 5
+    assert all(len(forest.estimators_) == 10 for forest in forests)
+    np.testing.assert_allclose(member.mean(data.x)[0], np.mean([f.predict(own) for f in forests], axis=0), atol=1e-12)
+    for (inside, _), forest in zip(data.held_out.splits(), forests, strict=True):
+        np.testing.assert_allclose(member.held_out[0, inside], forest.predict(own[inside.numpy()]), atol=1e-12)
+
+
+def test_a_forest_judged_by_rows_of_their_own_sees_all_others():
+    x_new, y_new = wave(40, seed=1)
+    data, task, how = regression_data(validation=(x_new, y_new[:, None]))
+    member = learned(FoldForest(ExtraTreesRegressor(20, random_state=0), "forest"), data, task, how)
+    np.testing.assert_allclose(member.mean(data.x), data.y, atol=1e-9)
+
+
+def test_forests_of_classes_stand_side_by_side_and_a_class_that_a_fold_has_not_seen_is_no_obstacle():
+    x, y = wave(100)
+    for labels in ((y > 0).astype(int), np.where(np.arange(100) == 7, 2, (y > 0).astype(int))):
+        task, how = ClassificationTask(np.unique(labels)), options()
+        data = array_data(task, x, labels, how)
+        member = learned(FoldForest(ExtraTreesClassifier(20), "forest"), data, task, how)
+        assert member.mean(data.x).shape == (len(np.unique(labels)), 100)
+        assert torch.isfinite(member.held_out).all()
+
+
+def test_boosting_of_noise_stops_after_few_rounds():
+    data, task, how = regression_data(200, noise=1.0)
+    few = learned(Boosting(HistGradientBoostingRegressor(max_iter=300), "boosting"), data, task, how)
+    # What is learned from noise is wrong at held-out rows: hardly anything is.
+    assert float((few.held_out - data.y).square().mean()) < 1.15 * float(data.y.square().mean())
+    assert isinstance(few.mean, LateMean)
+    assert few.mean._fit.args[0].max_iter < 40
+
+
+def test_boosting_of_a_function_goes_on_while_it_gains():
+    data, task, how = regression_data(400)
+    estimator = HistGradientBoostingRegressor(max_iter=200, min_samples_leaf=5)
+    member = learned(Boosting(estimator, "boosting"), data, task, how)
+    assert member.mean._fit.args[0].max_iter > 20
+    own = data.scales.original_rows(data.x.numpy())
+    found = np.empty(400)
+    rounds = member.mean._fit.args[0].max_iter
+    for inside, others in data.held_out.splits():
+        model = HistGradientBoostingRegressor(max_iter=rounds, min_samples_leaf=5, early_stopping=False)
+        found[inside] = model.fit(own[others], data.y[0, others]).predict(own[inside])
+    # By folds with about as many rounds each.
+    ours, theirs = (float(np.mean((values - data.y[0].numpy()) ** 2)) for values in (member.held_out[0].numpy(), found))
+    assert ours < 1.1 * theirs
+
+
+@pytest.mark.parametrize("n_jobs", [2])
+def test_boosting_is_the_same_on_several_processes(n_jobs):
+    found = []
+    for jobs in (None, n_jobs):
+        data, task, _ = regression_data(150)
+        how = options(jobs)
+        member = learned(Boosting(HistGradientBoostingRegressor(max_iter=60), "boosting"), data, task, how)
+        found.append((member.held_out, member.mean(data.x)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_first_rounds_are_those_of_a_shorter_fit():
+    x, y = wave(100)
+    long, short = (HistGradientBoostingRegressor(max_iter=n, early_stopping=False).fit(x, y) for n in (30, 10))
+    np.testing.assert_array_equal(first_rounds(long, 10).predict(x), short.predict(x))
+    assert long.n_iter_ == 30
+
+
+def test_boosting_that_is_left_behind_stops_and_is_not_fitted_to_all_rows(monkeypatch):
+    data, task, how = regression_data(400)
+    # Others that know nearly everything.
+    race = Race(task.loss, data.held_out.y, data.held_out.weight, data.held_out.y + 1e-3)
+    estimator = HistGradientBoostingRegressor(max_iter=300)
+    member = learned(Boosting(estimator, "boosting"), data, task, how, race)
+    assert member.mean._fit.args[0].max_iter < 100
+    monkeypatch.setattr(tree_learners, "_fitted_mean", lambda *_: pytest.fail("has no weight, and is fitted"))
+    x = np.random.default_rng(0).standard_normal((200, 2))
+    model = GWIRegressor(random_state=0).fit(x, x @ np.array([2.0, -1.0]))
+    assert model.summary_.members[3].weights == (0.0,)
+
+
+def test_the_default_of_classes_has_forests_and_boosting_of_the_plan():
+    x, y = wave(300)
+    model = GWIClassifier(random_state=0).fit(x, np.digitize(y, [-0.3, 0.3]))
+    names = [member.name for member in model.summary_.members]
+    assert {"HistGradientBoostingClassifier", "ExtraTreesClassifier"} <= set(names)
+    assert type(HistGradientBoostingClassifier()).__name__ in names
+    np.testing.assert_allclose(model.predict_proba(x).sum(1), 1.0)
