@@ -129,6 +129,11 @@ class EnsembleMLP(nn.Module):
             self.log_scales = None
         return self
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to learn."""
+        return self.log_scales is None and not any(parameter.requires_grad for parameter in self.parameters())
+
     def members(self, x: Float[Tensor, "N D"], which: slice = slice(None)) -> Float[Tensor, "e N J"]:
         """The outputs of each member, or of some of them."""
         x = x.clamp(self.low, self.high)
@@ -154,6 +159,58 @@ class EnsembleMLP(nn.Module):
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N J"]:
         """The mean over members."""
         return self.members(x).mean(0)
+
+
+class FlatEnsemble(nn.Module):
+    """A settled `EnsembleMLP` that only predicts: its mean over members with each weight where it is needed.
+
+    Outputs are linear in the last layer and in the linear paths, so that these are averaged once and for all.
+
+    Args:
+        ensemble: what it stands for; its parameters must not change afterwards.
+    """
+
+    low: Tensor
+    high: Tensor
+    first: Tensor
+    first_bias: Tensor
+    last: Tensor
+    last_bias: Tensor
+    path: Tensor
+
+    @torch.no_grad()
+    def __init__(self, ensemble: EnsembleMLP):
+        super().__init__()
+        weights, biases = list(ensemble.weights), list(ensemble.biases)
+        path, bias = ensemble.linear.mean(0), biases[-1].mean(0)[0]
+        if len(weights) == 1:
+            # Without a hidden layer all of it is linear.
+            path = path + weights[0].mean(0)
+            first, first_bias, last = weights[0][:0], biases[0][:0], weights[0][:0]
+        else:
+            first = weights[0].transpose(0, 1).reshape(weights[0].shape[1], -1)
+            first_bias, last = biases[0].flatten(), weights[-1].flatten(0, 1) / len(weights[-1])
+        values = {"low": ensemble.low, "high": ensemble.high, "path": path, "last_bias": bias}
+        for name, value in (values | {"first": first, "first_bias": first_bias, "last": last}).items():
+            self.register_buffer(name, value.detach().clone())
+        self.is_bounded = bool((torch.isfinite(self.low) | torch.isfinite(self.high)).any())
+        self.middle, self.middle_biases = nn.ParameterList(weights[1:-1]), nn.ParameterList(biases[1:-1])
+        self.num_members = ensemble.num_members
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N J"]:
+        """The mean over members."""
+        if self.is_bounded:
+            x = x.clamp(self.low, self.high)
+        found = torch.addmm(self.last_bias, x, self.path)
+        if not len(self.first):
+            return found
+        h = nn.functional.silu(torch.addmm(self.first_bias, x, self.first))
+        if len(self.middle):
+            h = h.reshape(len(x), self.num_members, -1).transpose(0, 1)
+            for weight, bias in zip(self.middle, self.middle_biases, strict=True):
+                h = nn.functional.silu(torch.baddbmm(bias, h, weight))
+            h = h.transpose(0, 1).reshape(len(x), -1)
+        return found.addmm(h, self.last)
 
 
 View = Callable[[Float[Tensor, "N ..."]], Float[Tensor, "N ..."]]
