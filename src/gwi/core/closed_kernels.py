@@ -1,7 +1,7 @@
 """Kernels known by name, in closed form and at points that stay where they are: what predictions evaluate.
 
-GPyTorch's kernels are built for training: each call divides the points by the length-scales again, finds distances in general ways,
-and passes through objects that put work off. At rest a prediction needs one matrix product and one pass over its result.
+GPyTorch's kernels are built for training: each call divides the points by the length-scales again, finds distances in general
+ways, and passes through objects that put work off. At rest one matrix product and one pass over its result are enough.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Shape = Literal["rbf", "matern12", "matern32", "matern52", "rq"]
 
 _LOG2_E = math.log2(math.e)
 _MATERN: dict[float, Shape] = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
-# Above this many columns differences are many times slower than a matrix product, and rows are too far apart for a nearly singular
-# k(Z, Z); squares from the product are then taken up to the second number.
+# Above this many columns differences are many times slower than a matrix product, and rows are too far apart for a nearly
+# singular k(Z, Z); squares from the product are then taken up to the second number.
 MANY_COLUMNS, FARTHEST = 20, 5000.0
 
 
@@ -160,5 +160,7 @@ def closed_kernel(kernel: Kernel, points: Float[Tensor, "M D"]) -> ClosedKernel 
     outputscale = float(kernel.outputscale) if scaled else 1.0
     found = ClosedKernel(shape, points, base.lengthscale, outputscale, alpha, kernel.active_dims)
     # Length-scales of zero and scales that overflow have no closed form that helps.
-    finite = bool(torch.isfinite(found.factor).all() and torch.isfinite(found.points).all() and torch.isfinite(found.lengths).all())
+    finite = bool(
+        torch.isfinite(found.factor).all() and torch.isfinite(found.points).all() and torch.isfinite(found.lengths).all()
+    )
     return found if finite and math.isfinite(outputscale) and math.isfinite(alpha) else None

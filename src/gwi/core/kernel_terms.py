@@ -1,4 +1,4 @@
-"""Kernel means of a stack, gathered by kernel and points: each k_Z(x) is evaluated once, and in the form that keeps its digits."""
+"""Kernel means of a stack by kernel and points: each k_Z(x) is evaluated once, and in the form that keeps its digits."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from gwi.parts import require_choice
 
 # Of the first layer's biases: rows lie around zero, and units that bend elsewhere are needed too.
 FIRST_BIAS_STD = 0.5
+# Rows whose hidden units stay in a processor's cache.
+ROWS_AT_ONCE = 256
 
 
 def mlp(
@@ -204,13 +206,20 @@ class FlatEnsemble(nn.Module):
         found = torch.addmm(self.last_bias, x, self.path)
         if not len(self.first):
             return found
-        h = nn.functional.silu(torch.addmm(self.first_bias, x, self.first))
-        if len(self.middle):
-            h = h.reshape(len(x), self.num_members, -1).transpose(0, 1)
-            for weight, bias in zip(self.middle, self.middle_biases, strict=True):
-                h = nn.functional.silu(torch.baddbmm(bias, h, weight))
-            h = h.transpose(0, 1).reshape(len(x), -1)
-        return found.addmm(h, self.last)
+        if len(x) <= ROWS_AT_ONCE:
+            return found.addmm(self._hidden(x), self.last)
+        return found + torch.cat([self._hidden(rows) @ self.last for rows in x.split(ROWS_AT_ONCE)])
+
+    def _hidden(self, x: Tensor) -> Float[Tensor, "N H"]:
+        """The units of the last hidden layer of all members."""
+        in_place = not torch.is_grad_enabled()
+        h = nn.functional.silu(torch.addmm(self.first_bias, x, self.first), inplace=in_place)
+        if not len(self.middle):
+            return h
+        h = h.reshape(len(x), self.num_members, -1).transpose(0, 1)
+        for weight, bias in zip(self.middle, self.middle_biases, strict=True):
+            h = nn.functional.silu(torch.baddbmm(bias, h, weight), inplace=in_place)
+        return h.transpose(0, 1).reshape(len(x), -1)
 
 
 View = Callable[[Float[Tensor, "N ..."]], Float[Tensor, "N ..."]]

@@ -1,7 +1,7 @@
 """What a prediction does with k_Z(x): products with coefficients, and the sums of squares that variances are made of.
 
-With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ the variance is r = k − k_Zᵀ D k_Z with D = L⁻ᵀ(I − S)L⁻¹ [eq:r_SVGP]. Where S ⪯ I there is
-a triangular R with Rᵀ R = D: one product with half a matrix gives all that is taken off. At Z = X with Titsias' S, D is
+With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ the variance is r = k − k_Zᵀ D k_Z with D = L⁻ᵀ(I − S)L⁻¹ [eq:r_SVGP]. Where S ⪯ I
+there is a triangular R with Rᵀ R = D: one product with half a matrix gives all that is taken off. At Z = X with Titsias' S, D is
 (K + σ²I)⁻¹, which is well-conditioned also where K is not.
 """
 
@@ -73,9 +73,7 @@ class Root:
     @classmethod
     def of_whitened(cls, vectors: Float[Tensor, "*K M M"], spectrum: Float[Tensor, "J M"]) -> Root:
         """For the basis φ = L⁻¹ k_Z."""
-        is_eye = vectors.ndim == 2 and torch.equal(
-            vectors, torch.eye(len(vectors), dtype=vectors.dtype, device=vectors.device)
-        )
+        is_eye = vectors.ndim == 2 and torch.equal(vectors, torch.eye(len(vectors), dtype=vectors.dtype, device=vectors.device))
         return cls(None if is_eye else vectors.mT.contiguous(), spectrum)
 
 

@@ -166,7 +166,7 @@ class StandardisedRows(nn.Module):
             return True
         low, high = self._limits
         X = X[:, : len(low)]
-        return bool((X >= low).all()) and bool((X <= high).all())
+        return not ((low > X).any() or (high < X).any())
 
     @property
     def num_own(self) -> int:

@@ -169,7 +169,7 @@ def is_ready(estimator: Any, X: Any) -> bool:
     scikit-learn's checks take longer than a prediction; what is not ready goes through them, and gets their sentences.
     """
     plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.flags.c_contiguous
-    if not plain or not len(X) or X.shape[1] != estimator.n_features_in_ or X.dtype.byteorder not in "=|":
+    if not plain or not len(X) or X.shape[1] != estimator.n_features_in_:
         return False
     if estimator.frame_predictors_ or getattr(estimator, "encoder_", None) is not None:
         return False

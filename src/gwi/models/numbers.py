@@ -17,6 +17,7 @@ from gwi._typing import Array
 from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, prepared
 from gwi.core.kernels import has_one_variance
 from gwi.core.laws.protocol import PredictiveLaw
+from gwi.core.laws.transformed import TruncatedLaw
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.outcomes import Outcome
@@ -203,7 +204,8 @@ class NumberModel(ABC):
     def law_of(self, parts: Parts) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
         """The same at rows whose `parts` are known."""
         laws = self.laws_of(parts)
-        mean, variance = (np.stack([getattr(law, name)() for law in laws]) for name in ("expectation", "variance"))
+        both = [law.moments() if isinstance(law, TruncatedLaw) else (law.expectation(), law.variance()) for law in laws]
+        mean, variance = (np.stack(parts) for parts in zip(*both, strict=True))
         return finite(mean, "prediction"), finite(np.sqrt(variance), "standard deviation")
 
     def quantiles_of(self, parts: Parts, levels: Sequence[float] | Float[Array, " Q"]) -> Float[Array, "J N Q"]:
