@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from gpytorch.kernels import Kernel
@@ -89,28 +90,28 @@ class KernelTerms:
     """
 
     def __init__(self, kernel: Kernel, points: Float[Tensor, "M D"], jitter: float):
-        self.kernel, self.points, self.jitter = kernel, points, jitter
-        self.closed = closed_kernel(kernel, points)
-        self.found: list[tuple[int, Tensor]] = []
+        self.kernel, self.points, self.jitter = kernel, points.detach(), jitter
+        self.closed = closed_kernel(kernel, self.points)
+        self._whitened: list[tuple[int, Tensor]] = []
+        self._others: list[tuple[int, KernelMean, float]] = []
 
     def take(self, member: int, term: KernelMean) -> bool:
         """Take a term of one member of the stack, if it is on this kernel and these points."""
-        if term.jitter != self.jitter or not torch.equal(term.inducing_points, self.points):
+        if not torch.equal(term.inducing_points, self.points):
             return False
-        v = term.whitened_coefficients.detach()
-        if term.prior_kernel is not self.kernel:
-            closed = closed_kernel(term.prior_kernel, term.inducing_points)
-            if closed is None or self.closed is None or not closed.differs_by_a_factor(self.closed):
-                return False
-            # With k' = a k and its factor √a L, φ' = √a φ.
-            v = math.sqrt(closed.outputscale / self.closed.outputscale) * v
-        self.found.append((member, v))
+        if term.prior_kernel is self.kernel and term.jitter == self.jitter:
+            self._whitened.append((member, term.whitened_coefficients.detach()))
+            return True
+        closed = closed_kernel(term.prior_kernel, self.points)
+        if closed is None or self.closed is None or not closed.differs_by_a_factor(self.closed):
+            return False
+        self._others.append((member, term, closed.outputscale / self.closed.outputscale))
         return True
 
     def prepared(
         self, num_members: int, num_outputs: int, lower: Float[Tensor, "M M"], root: Root | None
-    ) -> tuple[Basis, Float[Tensor, "K J M"]]:
-        """The basis, and the coefficients of each member in it.
+    ) -> tuple[Basis, Float[Tensor, "K J M"], list[KernelTerms]]:
+        """The basis, the coefficients of each member in it, and terms that this basis has no place for.
 
         Args:
             num_members: K.
@@ -119,26 +120,42 @@ class KernelTerms:
             root: R of a variance that the basis is for, too.
         """
         whitened = lower.new_zeros(num_members, num_outputs, lower.shape[-1])
-        for member, v in self.found:
+        for member, v in self._whitened:
             whitened[member] += v
-        # Of coefficients of moderate size L⁻ᵀ keeps the digits that count, however ill-conditioned L is.
+        # Where they are of moderate size, β = L⁻ᵀ v has the digits that count, however ill-conditioned L is.
         coefficients = solve_lower_transposed(lower, whitened.flatten(0, 1).mT).mT.reshape(whitened.shape)
+        for member, term, ratio in self._others:
+            # By its own factor: where digits are short, jitter may be in one and not in the other.
+            coefficients[member] += ratio * term.coefficients
+        closed, accurate = self.closed, self._is_accurate(lower, coefficients, root)
+        if closed is not None:
+            closed = closed.with_expansion(accurate == "expanded")
+        if accurate != "no":
+            return Basis(self.kernel, self.points, None, closed), coefficients, []
+        # φ of a kernel that is another by a factor has roundings of its own.
+        left = []
+        for member, term, _ in self._others:
+            left.append(KernelTerms(term.prior_kernel, term.inducing_points, term.jitter))
+            left[-1].take(member, term)
+        return Basis(self.kernel, self.points, lower, closed), whitened, left
+
+    def _is_accurate(self, lower: Tensor, coefficients: Tensor, root: Root | None) -> Literal["expanded", "differences", "no"]:
+        """Whether products with k_Z(x) are, and with which squares of distances."""
         level = float(lower.square().sum(-1).mean())
-        of_mean = level * float(coefficients.abs().sum(-1).max()) if self.found else 0.0
+        of_mean = level * float(coefficients.abs().sum(-1).max())
         of_variance = 0.0 if root is None else 2 * math.sqrt(level) * root.size
         sensitivity = max(of_mean, of_variance)
-        closed = self.closed
-        if closed is None:
-            is_accurate = sensitivity * ROUNDING <= MOST_ROUNDING
-        else:
-            expands = sensitivity * closed.rounding(expands=True) <= MOST_ROUNDING
-            is_accurate = expands or sensitivity * closed.rounding(expands=False) <= MOST_ROUNDING
-            closed = closed.with_expansion(expands)
-        basis = Basis(self.kernel, self.points, None if is_accurate else lower, closed)
-        return basis, coefficients if is_accurate else whitened
+        if self.closed is None:
+            return "differences" if sensitivity * ROUNDING <= MOST_ROUNDING else "no"
+        if sensitivity * self.closed.rounding(expands=True) <= MOST_ROUNDING:
+            return "expanded"
+        return "differences" if sensitivity * self.closed.rounding(expands=False) <= MOST_ROUNDING else "no"
 
-    def group(self, num_members: int, num_outputs: int) -> KernelGroup:
+    def group(self, num_members: int, num_outputs: int) -> Iterator[KernelGroup]:
         """They by themselves."""
         k_zz = kernel_matrix(self.kernel, self.points)
         lower = cholesky(k_zz, jitter=self.jitter, name="k(Z, Z)").factor
-        return KernelGroup(*self.prepared(num_members, num_outputs, cast("Tensor", lower), None))
+        basis, coefficients, left = self.prepared(num_members, num_outputs, lower, None)
+        yield KernelGroup(basis, coefficients)
+        for terms in left:
+            yield from terms.group(num_members, num_outputs)

@@ -5,20 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gwi.core.kernel_terms import KernelTerms
+from gwi.core.kernel_terms import KernelGroup, KernelTerms
 from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
 from gwi.core.linalg import solve_lower
-from gwi.core.means import ConvexMean, KernelMean, ModuleMean, SumMean
+from gwi.core.means import ConvexMean, KernelMean, SumMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
-from gwi.core.networks import EnsembleMLP, FlatEnsemble
 from gwi.core.products import KernelProducts, Root
+from gwi.core.resting import at_rest
 
 # Largest cosine between columns that are taken as orthogonal.
 RIGHT_ANGLE = 1e-12
@@ -73,10 +74,10 @@ class CachedPosterior(nn.Module):
         members, weights = _members(mean, lower.new_ones(num_outputs))
         own, others, self.terms = _taken_apart(members, kernel)
         root = Root.of_kernel(lower, vectors, spectrum)
-        self.basis, coefficients = own.prepared(len(members), num_outputs, lower, root)
+        self.basis, coefficients, left = own.prepared(len(members), num_outputs, lower, root)
         if self.basis.factor is not None:
             root = Root.of_whitened(vectors, spectrum)
-        self.groups = nn.ModuleList(other.group(len(members), num_outputs) for other in others)
+        self.groups = nn.ModuleList(group for other in (*others, *left) for group in other.group(len(members), num_outputs))
         self.shares_basis = [bool((part != 0).any()) for part in coefficients]
         # Products are for what is at rest; they need the kernel's closed form, and R beside k_Z.
         self.products: KernelProducts | None = None
@@ -88,6 +89,7 @@ class CachedPosterior(nn.Module):
         # S ⪰ s I says r ≥ s k, whatever is rounded.
         self.register_buffer("lowest", spectrum.amin(-1).clamp(0, 1).reshape(num_outputs, 1))
         self.register_buffer("weights", weights)
+        self.has_weight = [bool(weight.any()) for weight in weights]
         self.register_buffer("coefficients", coefficients)
         has_parts = isinstance(whole, DisagreementKernel)
         self.register_buffer("gamma", whole.disagreement_weight if has_parts else lower.new_zeros(num_outputs))
@@ -126,22 +128,17 @@ class CachedPosterior(nn.Module):
         handover = self.handover
         away = handover is not None and variance is not None and bool((variance > handover.known[:, None]).any())
         # At home those have no part who only receive.
-        has_part = [away or bool(weight.any()) for weight in self.weights]
-        grouped = [
-            (group.members, group(x))
-            for group in self.groups
-            if any(here and has for here, has in zip(group.members, has_part, strict=True))
+        asked = [away or has for has in self.has_weight]
+        sums = list(own)
+        for group in cast("Iterable[KernelGroup]", self.groups):
+            wanted = [i for i, holds in enumerate(group.members) if holds and asked[i]]
+            found = group(x) if wanted else own
+            for i in wanted:
+                sums[i] = sums[i] + found[i]
+        values = [
+            reduce(torch.add, (term(x) for term in terms), part) if here else torch.zeros_like(part)
+            for part, terms, here in zip(sums, cast("Iterable[nn.ModuleList]", self.terms), asked, strict=True)
         ]
-        values = []
-        for i, terms in enumerate(self.terms):
-            assert isinstance(terms, nn.ModuleList)
-            if not has_part[i]:
-                values.append(torch.zeros_like(own[i]))
-                continue
-            parts = [term(x) for term in terms] + [found[i] for holds, found in grouped if holds[i]]
-            if self.shares_basis[i] or not parts:
-                parts.append(own[i])
-            values.append(sum(parts[1:], parts[0]))
         if len(values) == 1:
             return values[0], own[:0]
         members = torch.stack(torch.broadcast_tensors(*values))
@@ -266,15 +263,8 @@ def _taken_apart(
                     found.append(KernelTerms(term.prior_kernel, term.inducing_points, term.jitter))
                     found[-1].take(i, term)
             else:
-                others[i].append(_at_rest(term))
+                others[i].append(at_rest(term))
     return own, found[1:], others
-
-
-def _at_rest(term: nn.Module) -> nn.Module:
-    """A mean in the form in which it only predicts."""
-    if type(term) is ModuleMean and term.prior_mean is None and type(term.module) is EnsembleMLP and term.module.is_settled:
-        return ModuleMean(FlatEnsemble(term.module))
-    return term
 
 
 def _terms(mean: nn.Module | None) -> Iterator[nn.Module]:

@@ -100,6 +100,8 @@ class KernelProducts(nn.Module):
         self.register_buffer("spectrum", root.spectrum)
         self.num_outputs = 1 if root.matrix.ndim == 2 else len(root.matrix)
         self.chunk_rows = min(max(CHUNK_NUMBERS // max(closed.num_points, 1), FEWEST_ROWS), MOST_ROWS)
+        self.blocks = self._blocks(SMALLEST_BLOCK)
+        self.blocks_for_few = self._blocks(SMALLEST_FOR_FEW)
 
     def forward(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "*J N"], Float[Tensor, "J N"] | None]:
         """Sums of kernel functions, Σ c², and Σ s c² where there is a spectrum."""
@@ -109,8 +111,8 @@ class KernelProducts(nn.Module):
         parts = [self._chunk(rows) for rows in x.split(self.chunk_rows)]
         sums = torch.cat([part[0] for part in parts]).mT
         squares = torch.cat([part[1] for part in parts], dim=-1)
-        kept = [part[2] for part in parts if part[2] is not None]
-        return sums, squares, torch.cat(kept, dim=-1) if kept else None
+        with_spectrum = [part[2] for part in parts if part[2] is not None]
+        return sums, squares, torch.cat(with_spectrum, dim=-1) if with_spectrum else None
 
     def _chunk(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         k_xz = self.closed(x)
@@ -130,7 +132,7 @@ class KernelProducts(nn.Module):
         """Σ c² of each row, and Σ s c² for each spectrum."""
         total: Tensor | None = None
         kept: Tensor | None = None
-        for rows, first, last in self._blocks(len(k_xz), len(matrix)):
+        for rows, first, last in self.blocks_for_few if len(k_xz) <= FEW_ROWS else self.blocks:
             # Of a triangular matrix the zeros beside each block are left out.
             c = k_xz[:, first:last] @ matrix[rows, first:last].mT
             if spectrum is None:
@@ -143,13 +145,13 @@ class KernelProducts(nn.Module):
         assert total is not None
         return total, kept
 
-    def _blocks(self, num_rows: int, size: int) -> list[tuple[slice, int, int]]:
+    def _blocks(self, smallest: int) -> list[tuple[slice, int, int]]:
         """Rows of R, and the first and last of its columns that count there."""
-        smallest = SMALLEST_FOR_FEW if num_rows <= FEW_ROWS else SMALLEST_BLOCK
+        size = self.matrix.shape[-1]
         count = min(MOST_BLOCKS, size // smallest) if self.is_upper or self.is_lower else 1
-        width = math.ceil(size / max(count, 1))
+        width = max(math.ceil(size / max(count, 1)), 1)
         found = []
-        for start in range(0, size, max(width, 1)):
+        for start in range(0, size, width):
             end = min(start + width, size)
             found.append((slice(start, end), start if self.is_upper else 0, end if self.is_lower else size))
         return found
