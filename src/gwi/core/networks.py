@@ -164,9 +164,10 @@ class EnsembleMLP(nn.Module):
 
 
 class FlatEnsemble(nn.Module):
-    """A settled `EnsembleMLP` that only predicts: its mean over members with each weight where it is needed.
+    """A settled `EnsembleMLP` that only predicts: the mean over its members, with weights as products want them.
 
-    Outputs are linear in the last layer and in the linear paths, so that these are averaged once and for all.
+    Outputs are linear in the last layer and in the linear paths, so that these are averaged once and for all. Units come before
+    rows: a layer of all members is then one block of memory.
 
     Args:
         ensemble: what it stands for; its parameters must not change afterwards.
@@ -184,42 +185,48 @@ class FlatEnsemble(nn.Module):
     def __init__(self, ensemble: EnsembleMLP):
         super().__init__()
         weights, biases = list(ensemble.weights), list(ensemble.biases)
-        path, bias = ensemble.linear.mean(0), biases[-1].mean(0)[0]
+        path = ensemble.linear.mean(0)
         if len(weights) == 1:
             # Without a hidden layer all of it is linear.
             path = path + weights[0].mean(0)
-            first, first_bias, last = weights[0][:0], biases[0][:0], weights[0][:0]
-        else:
-            first = weights[0].transpose(0, 1).reshape(weights[0].shape[1], -1)
-            first_bias, last = biases[0].flatten(), weights[-1].flatten(0, 1) / len(weights[-1])
-        values = {"low": ensemble.low, "high": ensemble.high, "path": path, "last_bias": bias}
-        for name, value in (values | {"first": first, "first_bias": first_bias, "last": last}).items():
-            self.register_buffer(name, value.detach().clone())
+        values = {
+            "low": ensemble.low,
+            "high": ensemble.high,
+            "path": path.mT,
+            "last_bias": biases[-1].mean(0).mT,
+            "first": weights[0].mT.flatten(0, 1),
+            "first_bias": biases[0].mT.flatten(0, 1),
+            "last": weights[-1].flatten(0, 1).mT / len(weights[-1]),
+        }
+        for name, value in values.items():
+            self.register_buffer(name, value.detach().clone(memory_format=torch.contiguous_format))
+        # Most networks clamp nothing.
         self.is_bounded = bool((torch.isfinite(self.low) | torch.isfinite(self.high)).any())
-        self.middle, self.middle_biases = nn.ParameterList(weights[1:-1]), nn.ParameterList(biases[1:-1])
-        self.num_members = ensemble.num_members
+        self.is_linear, self.num_members = len(weights) == 1, ensemble.num_members
+        self.num_middle = len(weights) - 2
+        for i in range(1, len(weights) - 1):
+            self.register_buffer(f"weight_{i}", weights[i].detach().mT.contiguous())
+            self.register_buffer(f"bias_{i}", biases[i].detach().mT.contiguous())
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N J"]:
         """The mean over members."""
         if self.is_bounded:
             x = x.clamp(self.low, self.high)
-        found = torch.addmm(self.last_bias, x, self.path)
-        if not len(self.first):
-            return found
+        if self.is_linear:
+            return torch.addmm(self.last_bias, self.path, x.mT).mT
         if len(x) <= ROWS_AT_ONCE:
-            return found.addmm(self._hidden(x), self.last)
-        return found + torch.cat([self._hidden(rows) @ self.last for rows in x.split(ROWS_AT_ONCE)])
+            return self._some(x).mT
+        return torch.cat([self._some(rows) for rows in x.split(ROWS_AT_ONCE)], dim=1).mT
 
-    def _hidden(self, x: Tensor) -> Float[Tensor, "N H"]:
-        """The units of the last hidden layer of all members."""
-        in_place = not torch.is_grad_enabled()
-        h = nn.functional.silu(torch.addmm(self.first_bias, x, self.first), inplace=in_place)
-        if not len(self.middle):
-            return h
-        h = h.reshape(len(x), self.num_members, -1).transpose(0, 1)
-        for weight, bias in zip(self.middle, self.middle_biases, strict=True):
-            h = nn.functional.silu(torch.baddbmm(bias, h, weight), inplace=in_place)
-        return h.transpose(0, 1).reshape(len(x), -1)
+    def _some(self, x: Tensor) -> Float[Tensor, "J N"]:
+        """At as many rows as a processor's cache has room for."""
+        x, in_place = x.mT, not torch.is_grad_enabled()
+        h = nn.functional.silu(torch.addmm(self.first_bias, self.first, x), inplace=in_place)
+        h = h.reshape(self.num_members, -1, x.shape[1])
+        for i in range(1, self.num_middle + 1):
+            h = torch.baddbmm(getattr(self, f"bias_{i}"), getattr(self, f"weight_{i}"), h)
+            h = nn.functional.silu(h, inplace=in_place)
+        return torch.addmm(self.last_bias, self.path, x).addmm(self.last, h.flatten(0, 1))
 
 
 View = Callable[[Float[Tensor, "N ..."]], Float[Tensor, "N ..."]]

@@ -21,7 +21,7 @@ from gwi.core.linalg import solve_lower, solve_lower_transposed, triangular_root
 CHUNK_NUMBERS, FEWEST_ROWS, MOST_ROWS = 2**18, 256, 2048
 # A triangular matrix is multiplied in so many blocks of rows, but none with fewer rows than this; with fewer rows of x than the
 # third number only reading it takes time, and blocks are larger.
-MOST_BLOCKS, SMALLEST_BLOCK, FEW_ROWS, SMALLEST_FOR_FEW = 16, 75, 16, 250
+MOST_BLOCKS, SMALLEST_BLOCK, FEW_ROWS, SMALLEST_FOR_FEW = 16, 50, 16, 250
 # Eigenvalues of S above one by no more are one.
 ROUNDING = 1e-12
 
