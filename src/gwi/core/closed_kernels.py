@@ -91,8 +91,9 @@ class ClosedKernel(nn.Module):
         eps = torch.finfo(self.points.dtype).eps
         if not expands:
             return 4 * eps
+        of_square = 4 * eps * (1 + self.radius_squared)
         # A distance, not its square, is off by the root of that at coincident points, and so is exp(−d).
-        return 4 * eps * (1 + self.radius_squared) if self.shape != "matern12" else math.sqrt(eps * (1 + self.radius_squared))
+        return of_square if self.shape != "matern12" else math.sqrt(of_square)
 
     def with_expansion(self, wanted: bool) -> ClosedKernel:
         """The same with squares of distances from one matrix product, where that is wanted, else from differences."""

@@ -254,9 +254,9 @@ def _taken_apart(
 ) -> tuple[KernelTerms, list[KernelTerms], nn.ModuleList]:
     """Kernel means on the kernel and the points of r, those on others, and what else each member is the sum of."""
     own = KernelTerms(kernel.prior_kernel, kernel.inducing_points, kernel.jitter)
-    found, others = [own], nn.ModuleList()
+    found: list[KernelTerms] = [own]
+    others: list[list[nn.Module]] = [[] for _ in members]
     for i, member in enumerate(members):
-        others.append(nn.ModuleList())
         for term in _terms(member):
             if isinstance(term, KernelMean) and term.prior_mean is None:
                 if not any(terms.take(i, term) for terms in found):
@@ -264,7 +264,7 @@ def _taken_apart(
                     found[-1].take(i, term)
             else:
                 others[i].append(at_rest(term))
-    return own, found[1:], others
+    return own, found[1:], nn.ModuleList(nn.ModuleList(terms) for terms in others)
 
 
 def _terms(mean: nn.Module | None) -> Iterator[nn.Module]:
