@@ -38,7 +38,7 @@ class ClosedKernel(nn.Module):
 
     points: Tensor
     factor: Tensor
-    shift: Tensor
+    centre: Tensor
     doubled: Tensor
     lengths: Tensor
     columns: Tensor | None
@@ -71,7 +71,7 @@ class ClosedKernel(nn.Module):
         lengths = scaled.square().sum(1)
         for name, value in (
             ("factor", factor),
-            ("shift", -centre * factor),
+            ("centre", centre),
             ("points", scaled),
             ("doubled", (2 * scaled).mT.contiguous()),
             ("lengths", -lengths),
@@ -90,7 +90,7 @@ class ClosedKernel(nn.Module):
         """About how far a value may be off, in units of σ_f², with squares of distances from the product or from differences."""
         eps = torch.finfo(self.points.dtype).eps
         if not expands:
-            return 4 * eps
+            return 4 * eps * (1 + math.sqrt(self.radius_squared))
         of_square = 4 * eps * (1 + self.radius_squared)
         # A distance, not its square, is off by the root of that at coincident points, and so is exp(−d).
         return of_square if self.shape != "matern12" else math.sqrt(of_square)
@@ -107,14 +107,15 @@ class ClosedKernel(nn.Module):
         same_columns = self.columns is None if other.columns is None else self.columns is not None
         if self.columns is not None and other.columns is not None:
             same_columns = torch.equal(self.columns, other.columns)
-        tensors = ("points", "factor", "shift")
+        tensors = ("points", "factor", "centre")
         same = all(torch.equal(getattr(self, name), getattr(other, name)) for name in tensors)
         return same_columns and same and (self.shape, self.alpha) == (other.shape, other.alpha)
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N M"]:
         """Its values."""
         x = x if self.columns is None else x.index_select(1, self.columns)
-        scaled = torch.addcmul(self.shift, x, self.factor)
+        # As the points are: equal rows are at distance zero, and digits go to what tells rows apart.
+        scaled = (x - self.centre).mul_(self.factor)
         if self.expands:
             # Minus the squares, never above zero.
             values = torch.addmm(self.lengths, scaled, self.doubled)

@@ -99,8 +99,15 @@ class CachedPosterior(nn.Module):
 
     def mean_at(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """m_Q at the rows of x."""
-        own, variance, _ = self._evaluate(x)
-        return self._mean(x, own, None if self.handover is None else variance)[0]
+        if self.handover is not None:
+            own, variance, _ = self._evaluate(x)
+            return self._mean(x, own, variance)[0]
+        # Without a variance there is no product with R.
+        if self.products is not None and not torch.is_grad_enabled():
+            own = self.products.sums(x).reshape(*self.coefficients.shape[:2], len(x))
+        else:
+            own = self.coefficients @ self.basis(x)
+        return self._mean(x, own, None)[0]
 
     def _evaluate(
         self, x: Float[Tensor, "N D"], coordinates: bool = False

@@ -114,6 +114,10 @@ class KernelProducts(nn.Module):
         with_spectrum = [part[2] for part in parts if part[2] is not None]
         return sums, squares, torch.cat(with_spectrum, dim=-1) if with_spectrum else None
 
+    def sums(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "C N"]:
+        """Sums of kernel functions alone."""
+        return torch.cat([self.closed(rows) @ self.coefficients for rows in x.split(self.chunk_rows)]).mT
+
     def _chunk(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         k_xz = self.closed(x)
         sums = k_xz @ self.coefficients

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, check_X_y, validate_data
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array, checked_weights, require_order
@@ -173,8 +174,7 @@ def is_ready(estimator: Any, X: Any) -> bool:
         return False
     if estimator.frame_predictors_ or getattr(estimator, "encoder_", None) is not None:
         return False
-    # A sum that is no number may still be one of finite numbers; those, too, are looked at by scikit-learn.
-    return bool(np.isfinite(X.sum()))
+    return bool(np.isfinite(X).all())
 
 
 def checked_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArray[Any]:
@@ -185,8 +185,9 @@ def checked_rows(estimator: Any, X: Any, unlike: Unlike | None = None) -> NDArra
     """
     if isinstance(X, Encoded):
         return X.numbers
-    if is_ready(estimator, X):
-        return X
+    rows = as_array(X) if isinstance(X, Tensor) else X
+    if is_ready(estimator, rows):
+        return rows
     if not estimator.frame_predictors_:
         return _own_columns(estimator, X, unlike)
     require_frame(X, is_frame(X) or isinstance(X, Table))
