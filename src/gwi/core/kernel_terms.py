@@ -20,8 +20,8 @@ from gwi.core.products import Root
 # How far a variance, in units of the prior's, and a mean of standardised targets may be off by the rounding of products with
 # k_Z(x), as it is estimated. Beyond, k_Z is whitened by a triangular solve first, which keeps those digits.
 MOST_ROUNDING = 1e-10
-# What the values of a kernel that has no closed form may be off by, in units of their size.
-ROUNDING = 5e-15
+# What the values of a kernel that has no closed form may be off by, in units of their size and of eps.
+ROUNDING = 24
 
 
 class Basis(nn.Module):
@@ -146,7 +146,8 @@ class KernelTerms:
         of_variance = 0.0 if root is None else 2 * math.sqrt(level) * root.size
         sensitivity = max(of_mean, of_variance)
         if self.closed is None:
-            return "differences" if sensitivity * ROUNDING <= MOST_ROUNDING else "no"
+            rounding = ROUNDING * torch.finfo(lower.dtype).eps
+            return "differences" if sensitivity * rounding <= MOST_ROUNDING else "no"
         if sensitivity * self.closed.rounding(expands=True) <= MOST_ROUNDING:
             return "expanded"
         return "differences" if sensitivity * self.closed.rounding(expands=False) <= MOST_ROUNDING else "no"
