@@ -145,6 +145,9 @@ class KernelTerms:
         of_mean = level * float(coefficients.abs().sum(-1).max())
         of_variance = 0.0 if root is None else 2 * math.sqrt(level) * root.size
         sensitivity = max(of_mean, of_variance)
+        if not math.isfinite(sensitivity):
+            # Coefficients that overflow give predictions that are no numbers, and these are refused.
+            return "differences"
         if self.closed is None:
             rounding = ROUNDING * torch.finfo(lower.dtype).eps
             return "differences" if sensitivity * rounding <= MOST_ROUNDING else "no"
