@@ -77,14 +77,16 @@ def serve(path: Path) -> None:
     known = load_uci("kin8nm")[0].numpy() if model.n_features_in_ == 8 and "GWI_DATA" in os.environ else None
     for line in sys.stdin:
         count, seconds = int(line.split()[0]), float(line.split()[1])
+        # Each call asks for other rows, as far as there are any: some need more steps than others.
         if known is None:
-            x = np.random.default_rng(0).standard_normal((count, model.n_features_in_))
+            x = np.random.default_rng(0).standard_normal((max(count, 100), model.n_features_in_))
         else:
-            x = np.tile(known, (count // len(known) + 1, 1))[:count]
+            x = np.tile(known, (count // len(known) + 1, 1))
         taken: list[float] = []
         while not taken or (sum(taken) < seconds and len(taken) < MOST_CALLS):
+            first = len(taken) * count % (len(x) - count + 1)
             start = time.perf_counter()
-            ask(x)
+            ask(x[first : first + count])
             taken.append(time.perf_counter() - start)
         # The first finds caches cold.
         print(float(np.median(taken[1:] or taken)), peak_megabytes(), flush=True)
