@@ -11,6 +11,21 @@ def speed() -> str:
     return table(["quantity", "set", "value", "note"], [[r["quantity"], r["set"], r["value"], r["note"]] for r in shown])
 
 
+def prediction_speed() -> str:
+    """Microseconds a row before and after, and peak memory."""
+    rows = [
+        [
+            record["model"],
+            record["inducing_points"],
+            f"{int(record['rows']):,}",
+            "peak, MB" if record["quantity"] == "peak_megabytes" else "µs a row",
+            *(f"{float(record[name]):.3g}" if record[name] else "" for name in ("before", "after", "ratio")),
+        ]
+        for record in read("prediction_speed")
+    ]
+    return table(["model", "inducing points", "rows", "", "before", "after", "before/after"], rows)
+
+
 def stream_speed() -> str:
     """Rows, seconds, rows a second and peak memory of fits and predictions from Parquet, and the other quantities as they are."""
     found = {r["quantity"]: float(r["value"]) for r in read("speed") if r["set"] == "generated"}

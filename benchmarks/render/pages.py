@@ -53,6 +53,7 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.ablation,
         record_tables.ablation_within,
         cost_tables.speed,
+        cost_tables.prediction_speed,
         cost_tables.stream_speed,
         cost_tables.processes,
         cost_tables.scaling,

@@ -1,10 +1,12 @@
 """The speed benchmark measures every quantity it promises; how fast things are is no matter for a test."""
 
+import dataclasses
 import math
 
 import pytest
-from benchmarks.studies import cli_speed
+from benchmarks.studies import cli_speed, prediction_speed
 from benchmarks.studies.speed import COLUMNS, QUICK, measure
+from benchmarks.tables.common import records
 
 
 @pytest.mark.slow
@@ -45,3 +47,12 @@ def test_the_command_is_measured_with_all_its_rows():
     }
     assert all(value > 0 for value in found.values())
     assert found["cli_predict_memory_megabytes"] < 1000
+
+
+@pytest.mark.slow
+def test_predictions_are_timed_before_and_after():
+    small = dataclasses.replace(prediction_speed.QUICK, fitted={20: (1, 3)}, rounds=1)
+    found = list(prediction_speed.measure(small, before=records.ROOT))
+    assert {row["model"] for row in found} == set(prediction_speed.KINDS)
+    assert {row["quantity"] for row in found} == {"microseconds_a_row", "peak_megabytes"}
+    assert all(row["before"] > 0 and row["after"] > 0 for row in found)

@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.linear_model import Ridge
 
 from gwi import GWIClassifier, GWIRegressor
+from gwi.estimators.inputs import checked_rows, is_ready
 from waves import wave
 
 pytestmark = pytest.mark.unchecked
@@ -67,3 +69,43 @@ def test_labels_are_shown_as_a_user_writes_them():
 def test_judging_rows_beyond_all_others_are_refused(unseen):
     with pytest.raises(ValueError, match=r"The mean 'Ridge' errs by .* standard deviations .* look for values of these rows"):
         GWIRegressor(Ridge()).fit(*wave(20), validation=unseen)
+
+
+@pytest.fixture(scope="module")
+def known():
+    return GWIRegressor("svgp", random_state=0).fit(*wave(30))
+
+
+def test_rows_that_are_ready_pass_as_they_are_and_all_others_are_looked_at(known):
+    x = wave(30)[0]
+    assert is_ready(known, x)
+    assert checked_rows(known, x) is x
+    others = [x.astype(np.float32), x[::2], x.tolist(), x[:0], x[0], np.ma.array(x), np.hstack([x, x])]
+    assert not any(is_ready(known, rows) for rows in others)
+    for rows in (x.astype(np.float32), x[::2], x.tolist(), np.ma.array(x)):
+        np.testing.assert_allclose(checked_rows(known, rows), np.asarray(rows), rtol=1e-6)
+    tensor = torch.from_numpy(x)
+    assert checked_rows(known, tensor).__array_interface__["data"] == x.__array_interface__["data"]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_rows_with_missing_or_infinite_values_are_refused_in_the_same_words(known, bad):
+    x = wave(30)[0].copy()
+    x[3, 0] = bad
+    said = "Input X contains NaN" if np.isnan(bad) else "Input X contains infinity or a value too large"
+    for rows in (x, x[3:4].copy(), torch.from_numpy(x), pd.DataFrame(x)):
+        with pytest.raises(ValueError, match=said if not isinstance(rows, pd.DataFrame) else "NaN|infinity"):
+            known.predict(rows)
+
+
+def test_rows_of_another_width_are_refused_in_the_same_words(known):
+    with pytest.raises(ValueError, match="X has 3 features, but GWIRegressor is expecting 1 features as input"):
+        known.predict(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="Found array with 0 sample"):
+        known.predict(np.zeros((0, 1)))
+
+
+def test_only_ready_rows_of_a_model_without_an_encoder_are_taken_as_they_are():
+    x, y = wave(30)
+    model = GWIRegressor("svgp", random_state=0).fit(pd.DataFrame({"a": x[:, 0], "b": ["u", "v", "w"] * 10}), y)
+    assert not is_ready(model, np.zeros((2, model.n_features_in_)))

@@ -26,7 +26,8 @@ from gwi.predictors.decision import LINKS
 from gwi.predictors.logits import ClassifierLogits, PlainClassifier, plain_classifier
 from gwi.storage.container import from_bytes, to_bytes
 from gwi.storage.models import decode_model, encode_model
-from predictors.test_trees import mutation, walked
+from predictors.test_invalid_trees import mutation
+from tree_cases import walked
 
 pytestmark = pytest.mark.unchecked
 

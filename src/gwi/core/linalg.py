@@ -179,12 +179,6 @@ def newton_step(
     return cholesky_solve(factor, gradient[..., None])[..., 0]
 
 
-def condition_estimate(factor: Float[Tensor, "n n"]) -> float:
-    """A lower bound on the condition number of L Lᵀ from the diagonal of L."""
-    diagonal = factor.diagonal()
-    return float((diagonal.max() / diagonal.min()).square())
-
-
 def log_determinant(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J"]:
     """log det (L Lᵀ)."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -285,6 +279,11 @@ def square_factor(factor: Float[Tensor, "*J S A"]) -> Float[Tensor, "*J S B"]:
     if factor.shape[-1] <= factor.shape[-2] or (factor.requires_grad and torch.is_grad_enabled()):
         return factor
     return torch.linalg.qr(factor.mT, mode="r").R.mT
+
+
+def triangular_root(factor: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J n n"]:
+    """An upper-triangular R with Rᵀ R = Aᵀ A."""
+    return torch.linalg.qr(factor, mode="r").R.contiguous()
 
 
 def nuclear_norm(matrix: Float[Tensor, "*J a b"]) -> Float[Tensor, "*J"]:

@@ -14,6 +14,8 @@ from gwi.parts import require_choice
 
 # Of the first layer's biases: rows lie around zero, and units that bend elsewhere are needed too.
 FIRST_BIAS_STD = 0.5
+# Rows whose hidden units stay in a processor's cache.
+ROWS_AT_ONCE = 256
 
 
 def mlp(
@@ -131,6 +133,11 @@ class EnsembleMLP(nn.Module):
             self.log_scales = None
         return self
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to learn."""
+        return self.log_scales is None and not any(parameter.requires_grad for parameter in self.parameters())
+
     def members(self, x: Float[Tensor, "N D"], which: slice = slice(None)) -> Float[Tensor, "e N J"]:
         """The outputs of each member, or of some of them."""
         x = x.clamp(self.low, self.high)
@@ -156,6 +163,72 @@ class EnsembleMLP(nn.Module):
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N J"]:
         """The mean over members."""
         return self.members(x).mean(0)
+
+
+class FlatEnsemble(nn.Module):
+    """A settled `EnsembleMLP` that only predicts: the mean over its members, with weights as products want them.
+
+    Outputs are linear in the last layer and in the linear paths, so that these are averaged once and for all. Units come before
+    rows: a layer of all members is then one block of memory.
+
+    Args:
+        ensemble: what it stands for; its parameters must not change afterwards.
+    """
+
+    low: Tensor
+    high: Tensor
+    first: Tensor
+    first_bias: Tensor
+    last: Tensor
+    last_bias: Tensor
+    path: Tensor
+
+    @torch.no_grad()
+    def __init__(self, ensemble: EnsembleMLP):
+        super().__init__()
+        weights, biases = list(ensemble.weights), list(ensemble.biases)
+        path = ensemble.linear.mean(0)
+        if len(weights) == 1:
+            # Without a hidden layer all of it is linear.
+            path = path + weights[0].mean(0)
+        values = {
+            "low": ensemble.low,
+            "high": ensemble.high,
+            "path": path.mT,
+            "last_bias": biases[-1].mean(0).mT,
+            "first": weights[0].mT.flatten(0, 1),
+            "first_bias": biases[0].mT.flatten(0, 1),
+            "last": weights[-1].flatten(0, 1).mT / len(weights[-1]),
+        }
+        for name, value in values.items():
+            self.register_buffer(name, value.detach().clone(memory_format=torch.contiguous_format))
+        # Most networks clamp nothing.
+        self.is_bounded = bool((torch.isfinite(self.low) | torch.isfinite(self.high)).any())
+        self.is_linear, self.num_members = len(weights) == 1, ensemble.num_members
+        self.num_middle = len(weights) - 2
+        for i in range(1, len(weights) - 1):
+            self.register_buffer(f"weight_{i}", weights[i].detach().mT.contiguous())
+            self.register_buffer(f"bias_{i}", biases[i].detach().mT.contiguous())
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N J"]:
+        """The mean over members."""
+        if self.is_bounded:
+            x = x.clamp(self.low, self.high)
+        if self.is_linear:
+            return torch.addmm(self.last_bias, self.path, x.mT).mT
+        if len(x) <= ROWS_AT_ONCE:
+            return self._some(x).mT
+        return torch.cat([self._some(rows) for rows in x.split(ROWS_AT_ONCE)], dim=1).mT
+
+    def _some(self, x: Tensor) -> Float[Tensor, "J N"]:
+        """At as many rows as a processor's cache has room for."""
+        x, in_place = x.mT, not torch.is_grad_enabled()
+        h = nn.functional.silu(torch.addmm(self.first_bias, self.first, x), inplace=in_place)
+        h = h.reshape(self.num_members, -1, x.shape[1])
+        for i in range(1, self.num_middle + 1):
+            h = torch.baddbmm(getattr(self, f"bias_{i}"), getattr(self, f"weight_{i}"), h)
+            h = nn.functional.silu(h, inplace=in_place)
+        return torch.addmm(self.last_bias, self.path, x).addmm(self.last, h.flatten(0, 1))
 
 
 View = Callable[[Float[Tensor, "N ..."]], Float[Tensor, "N ..."]]

@@ -5,66 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import NamedTuple, cast
 
 import torch
-from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gwi.core.kernel_terms import KernelGroup, KernelTerms
 from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
-from gwi.core.linalg import condition_estimate, solve_lower, solve_lower_transposed
+from gwi.core.linalg import solve_lower
 from gwi.core.means import ConvexMean, KernelMean, SumMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
+from gwi.core.products import KernelProducts, Root
+from gwi.core.resting import at_rest
 
-# Above this condition number of k(Z, Z) a product with L⁻¹ loses digits that a triangular solve keeps.
-WELL_CONDITIONED = 1e8
 # Largest cosine between columns that are taken as orthogonal.
 RIGHT_ANGLE = 1e-12
-
-
-class Basis(nn.Module):
-    """k_Z(x), or φ(x) = L⁻¹ k_Z(x) where k(Z, Z) is ill-conditioned: the functions that means and variances are products with.
-
-    Args:
-        prior_kernel: k.
-        inducing_points: Z.
-        factor: L with L Lᵀ = k(Z, Z).
-    """
-
-    inducing_points: Tensor
-    factor: Tensor | None
-
-    def __init__(self, prior_kernel: Kernel, inducing_points: Float[Tensor, "M D"], factor: Float[Tensor, "M M"]):
-        super().__init__()
-        self.prior_kernel = prior_kernel
-        self.register_buffer("inducing_points", inducing_points.detach())
-        self.register_buffer("factor", None if condition_estimate(factor) < WELL_CONDITIONED else factor)
-
-    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "M N"]:
-        """Its values, one column a row of x."""
-        k_zx = kernel_matrix(self.prior_kernel, self.inducing_points, x)
-        return k_zx if self.factor is None else solve_lower(self.factor, k_zx)
-
-    def coefficients(self, mean: KernelMean) -> Float[Tensor, "J M"]:
-        """Those of a kernel mean in this basis."""
-        return mean.coefficients if self.factor is None else mean.whitened_coefficients
-
-
-class KernelTerm(nn.Module):
-    """A kernel mean with its coefficients at hand: one evaluation of the basis and one product with a vector."""
-
-    coefficients: Tensor
-
-    def __init__(self, mean: KernelMean):
-        super().__init__()
-        self.basis = Basis(mean.prior_kernel, mean.inducing_points, mean.inducing_factor())
-        self.register_buffer("coefficients", self.basis.coefficients(mean))
-
-    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
-        """The mean at the rows of x."""
-        return self.coefficients @ self.basis(x)
 
 
 class AtRows(NamedTuple):
@@ -79,18 +37,19 @@ class AtRows(NamedTuple):
 class CachedPosterior(nn.Module):
     """The marginals of Q at one kernel evaluation and one matrix product an output.
 
-    With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ, the coordinates c(x) = UᵀL⁻¹ k_Z(x) give
-    r(x, x) = (k(x, x) − Σ c²) + Σ s c²  [eq:r_SVGP], both parts at least zero. The mean is taken apart into its terms, and kernel
-    terms on the same Z share k_Z(x). Of a `DisagreementKernel`, a r + γ Σ_k w_k δ_k δ_k', the second part comes from the same
-    members.
+    With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ, a basis b(x), k_Z(x) or L⁻¹k_Z(x), has coordinates c(x) = R b(x) with
+    r(x, x) = k(x, x) − Σ c² [eq:r_SVGP], or (k(x, x) − Σ c²) + Σ s c² where S ⪯ I does not hold or digits are short: see
+    `gwi.core.products`. The mean is taken apart into its terms, and kernel terms on the same Z share k_Z(x). Of a
+    `DisagreementKernel`, a r + γ Σ_k w_k δ_k δ_k', the second part comes from the same members.
 
     Args:
         posterior: Q with a `SparsePosteriorKernel`, or one inside a `DisagreementKernel` of its means; its parameters must not
             change afterwards.
     """
 
-    coordinates: Tensor
-    spectrum: Tensor
+    matrix: Tensor | None
+    spectrum: Tensor | None
+    lowest: Tensor
     coefficients: Tensor
     weights: Tensor
     gamma: Tensor
@@ -108,99 +67,129 @@ class CachedPosterior(nn.Module):
                 "The mean of a posterior to be prepared is a module: wrap a plain function in gwi.core.means.FixedMean."
             )
         lower = kernel.inducing_factor()
-        self.basis = Basis(kernel.prior_kernel, kernel.inducing_points, lower)
         vectors, spectrum = _spectrum(kernel.whitened_factor)
-        num_outputs = spectrum.shape[:-1].numel()
+        spectrum = spectrum.reshape(-1, spectrum.shape[-1])
+        vectors = vectors.reshape(vectors.shape[-2:]) if len(spectrum) == 1 else vectors
+        num_outputs = len(spectrum)
         members, weights = _members(mean, lower.new_ones(num_outputs))
-        own = lower.new_zeros(len(members), num_outputs, lower.shape[-1])
-        self.terms = nn.ModuleList()
-        for i, member in enumerate(members):
-            others = nn.ModuleList()
-            for term in _terms(member):
-                if not isinstance(term, KernelMean) or term.prior_mean is not None:
-                    others.append(term)
-                elif term.prior_kernel is kernel.prior_kernel and torch.equal(term.inducing_points, kernel.inducing_points):
-                    own[i] += self.basis.coefficients(term)
-                else:
-                    others.append(KernelTerm(term))
-            self.terms.append(others)
-        self.shares_basis = [bool((part != 0).any()) for part in own]
+        own, others, self.terms = _taken_apart(members, kernel)
+        root = Root.of_kernel(lower, vectors, spectrum)
+        self.basis, coefficients, left = own.prepared(len(members), num_outputs, lower, root)
+        if self.basis.factor is not None:
+            root = Root.of_whitened(vectors, spectrum)
+        self.groups = nn.ModuleList(group for other in (*others, *left) for group in other.group(len(members), num_outputs))
+        self.shares_basis = [bool((part != 0).any()) for part in coefficients]
+        # Products are for what is at rest; they need the kernel's closed form, and R beside k_Z.
+        self.products: KernelProducts | None = None
+        if self.basis.closed is not None and self.basis.factor is None:
+            self.products = KernelProducts(self.basis.closed, coefficients.flatten(0, 1), root)
         self.handover = mean.handover if isinstance(mean, ConvexMean) else None
+        self.register_buffer("matrix", root.matrix)
+        self.register_buffer("spectrum", root.spectrum)
+        # S ⪰ s I says r ≥ s k, whatever is rounded.
+        self.register_buffer("lowest", spectrum.amin(-1).clamp(0, 1).reshape(num_outputs, 1))
         self.register_buffer("weights", weights)
-        self.register_buffer("coefficients", own)
-        self.register_buffer("spectrum", spectrum)
+        self.has_weight = [bool(weight.any()) for weight in weights]
+        self.register_buffer("coefficients", coefficients)
         has_parts = isinstance(whole, DisagreementKernel)
         self.register_buffer("gamma", whole.disagreement_weight if has_parts else lower.new_zeros(num_outputs))
         self.register_buffer("scale", whole.scale if has_parts else lower.new_ones(num_outputs))
+        self.disagrees = bool((self.gamma > 0).any())
         self.posterior = posterior
-        whitened = self.basis.factor is not None
-        self.register_buffer("coordinates", vectors.mT.contiguous() if whitened else solve_lower_transposed(lower, vectors).mT)
 
     def mean_at(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """m_Q at the rows of x."""
+        if self.handover is not None:
+            own, variance, _ = self._evaluate(x)
+            return self._mean(x, own, variance)[0]
+        # Without a variance there is no product with R.
+        if self.products is not None and not torch.is_grad_enabled():
+            own = self.products.sums(x).reshape(*self.coefficients.shape[:2], len(x))
+        else:
+            own = self.coefficients @ self.basis(x)
+        return self._mean(x, own, None)[0]
+
+    def _evaluate(
+        self, x: Float[Tensor, "N D"], coordinates: bool = False
+    ) -> tuple[Float[Tensor, "K J N"], Float[Tensor, "*J N"], Tensor | None]:
+        """What each member has of kernel means on Z, r, and c where it is asked for, from one evaluation of the kernel."""
+        if self.products is not None and not coordinates and not torch.is_grad_enabled():
+            sums, squares, kept = self.products(x)
+            prior: Tensor | float = self.products.closed.outputscale
+            return sums.reshape(*self.coefficients.shape[:2], len(x)), self._variance(prior, squares, kept), None
         basis = self.basis(x)
-        variance = None if self.handover is None else self._variance(x, self.coordinates @ basis)
-        return self._mean(x, basis, variance)[0]
+        c = basis if self.matrix is None else self.matrix @ basis
+        squares = c.square()
+        kept = None if self.spectrum is None else (self.spectrum[:, None] @ squares)[:, 0]
+        variance = self._variance(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2), kept)
+        return self.coefficients @ basis, variance, c
 
-    def _variance(self, x: Tensor, coordinates: Tensor) -> Float[Tensor, "*J N"]:
-        """r at the rows of x."""
-        squares = coordinates.square()
-        variance = residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2))
-        return variance + (self.spectrum[..., None, :] @ squares)[..., 0, :]
+    def _variance(self, prior: Tensor | float, squares: Tensor, kept: Tensor | None) -> Float[Tensor, "J N"]:
+        """r from k, Σ c² and Σ s c²."""
+        if kept is not None:
+            return (prior - squares).clamp_min(0) + kept
+        return torch.maximum(prior - squares, self.lowest * prior)
 
-    def _mean(self, x: Tensor, basis: Tensor, variance: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _mean(self, x: Tensor, own: Tensor, variance: Tensor | None) -> tuple[Tensor, Tensor]:
         """m_Q, and √w_k (m_k − m_Q) of each member; no member where γ is zero. r is for weights that depend on it."""
         handover = self.handover
         away = handover is not None and variance is not None and bool((variance > handover.known[:, None]).any())
-        values = []
-        for weight, shares, coefficients, terms in zip(
-            self.weights, self.shares_basis, self.coefficients, self.terms, strict=True
-        ):
-            if not away and not weight.any():
-                # At home those have no part who only receive.
-                values.append(basis.new_zeros(len(weight), basis.shape[-1]))
-                continue
-            assert isinstance(terms, nn.ModuleList)
-            parts = [term(x) for term in terms]
-            if shares or not parts:
-                parts.append(coefficients @ basis)
-            values.append(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0])
+        # At home those have no part who only receive.
+        asked = [away or has for has in self.has_weight]
+        sums = list(own)
+        for group in cast("Iterable[KernelGroup]", self.groups):
+            wanted = [i for i, holds in enumerate(group.members) if holds and asked[i]]
+            found = group(x) if wanted else own
+            for i in wanted:
+                sums[i] = sums[i] + found[i]
+        values = [
+            reduce(torch.add, (term(x) for term in terms), part) if here else torch.zeros_like(part)
+            for part, terms, here in zip(sums, cast("Iterable[nn.ModuleList]", self.terms), asked, strict=True)
+        ]
+        if len(values) == 1:
+            return values[0], own[:0]
         members = torch.stack(torch.broadcast_tensors(*values))
-        if len(members) == 1:
-            return members[0], members[:0]
         weights = self.weights[..., None]
         if away and handover is not None and variance is not None:
             weights = handover(self.weights.mT, members, variance)
         mean = (weights * members).sum(0)
-        if not (self.gamma > 0).any():
+        if not self.disagrees:
             return mean, members[:0]
         return mean, weights.sqrt() * (members - mean)
 
     def parts(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean, r and γ d² at each row; the variance of F is a r + γ d²."""
-        basis = self.basis(x)
-        variance = self._variance(x, self.coordinates @ basis)
-        mean, spread = self._mean(x, basis, variance)
+        own, variance, _ = self._evaluate(x)
+        mean, spread = self._mean(x, own, variance)
         mean, variance = torch.broadcast_tensors(mean, variance)
+        if not len(spread):
+            return mean, variance, torch.zeros_like(variance)
         return mean, variance, self.gamma[:, None] * spread.square().sum(0).expand_as(variance)
 
     def at(self, x: Float[Tensor, "N D"]) -> AtRows:
         """What `cross` needs of rows."""
-        basis = self.basis(x)
-        coordinates = self.coordinates @ basis
-        return AtRows(x, *self._mean(x, basis, self._variance(x, coordinates)), coordinates)
+        own, variance, coordinates = self._evaluate(x, coordinates=True)
+        assert coordinates is not None
+        return AtRows(x, *self._mean(x, own, variance), coordinates)
+
+    def _explained(self, first: Tensor, second: Tensor) -> Float[Tensor, "*J n N"]:
+        """k − r between rows with these coordinates."""
+        return first.mT @ (second if self.spectrum is None else (1 - self.spectrum)[..., None] * second)
 
     def cross(self, first: AtRows, second: AtRows) -> tuple[Float[Tensor, "J n N"], Float[Tensor, "J n N"]]:
         """r, and γ Σ_k w_k δ_k δ_k', between rows."""
         prior = kernel_matrix(self.basis.prior_kernel, first.x, second.x)
-        explained = first.coordinates.mT @ ((1 - self.spectrum)[..., None] * second.coordinates)
-        r = (prior - explained).expand(len(self.scale), -1, -1)
+        r = (prior - self._explained(first.coordinates, second.coordinates)).expand(len(self.scale), -1, -1)
         return r, self.gamma[:, None, None] * torch.einsum("kjn,kjm->jnm", first.spread, second.spread).expand_as(r)
 
     def residual(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "*J N"]:
         """k(x, x) − φ(x)ᵀφ(x) at each row: the prior variance that Z leaves unexplained."""
-        squares = (self.coordinates @ self.basis(x)).square()
-        return residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2))
+        k_zx = kernel_matrix(self.basis.prior_kernel, self.basis.inducing_points, x)
+        kernel = self.posterior.kernel
+        kernel = kernel.kernel if isinstance(kernel, DisagreementKernel) else kernel
+        assert isinstance(kernel, SparsePosteriorKernel)
+        squares = solve_lower(kernel.inducing_factor(), k_zx).square()
+        return residual_part(kernel_variance(self.basis.prior_kernel, x), squares.sum(-2)).expand(len(self.lowest), -1)
 
     def marginals(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean and variance of F(x) at each row."""
@@ -210,14 +199,14 @@ class CachedPosterior(nn.Module):
     def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
         """Mean and covariance of F at each batch of rows, differentiable in x where the mean is."""
         rows = x.reshape(-1, x.shape[-1])
-        basis = self.basis(rows)
         batch, size = x.shape[:-2], x.shape[-2]
-        c = self.coordinates @ basis
-        mean, spread = self._mean(rows, basis, self._variance(rows, c))
+        own, variance, c = self._evaluate(rows, coordinates=True)
+        assert c is not None
+        mean, spread = self._mean(rows, own, variance)
         c = c.expand(mean.shape[0], -1, -1)
         c = c.reshape(*c.shape[:2], -1, size).permute(2, 0, 1, 3)
         prior = kernel_matrix(self.basis.prior_kernel, x.reshape(-1, size, x.shape[-1]))[:, None]
-        covariance = self.scale[:, None, None] * (prior - c.mT @ ((1 - self.spectrum)[..., :, None] * c))
+        covariance = self.scale[:, None, None] * (prior - self._explained(c, c))
         if len(spread) > 0:
             spread = spread.reshape(*spread.shape[:2], -1, size)
             covariance = covariance + self.gamma[:, None, None] * torch.einsum("kjbn,kjbm->bjnm", spread, spread)
@@ -265,6 +254,24 @@ def _members(mean: nn.Module | None, one: Tensor) -> tuple[list[nn.Module | None
     if isinstance(mean, ConvexMean):
         return list(mean.means), mean.weights.to(one).expand(len(one), -1).mT.contiguous()
     return [mean], one[None]
+
+
+def _taken_apart(
+    members: Sequence[nn.Module | None], kernel: SparsePosteriorKernel
+) -> tuple[KernelTerms, list[KernelTerms], nn.ModuleList]:
+    """Kernel means on the kernel and the points of r, those on others, and what else each member is the sum of."""
+    own = KernelTerms(kernel.prior_kernel, kernel.inducing_points, kernel.jitter)
+    found: list[KernelTerms] = [own]
+    others: list[list[nn.Module]] = [[] for _ in members]
+    for i, member in enumerate(members):
+        for term in _terms(member):
+            if isinstance(term, KernelMean) and term.prior_mean is None:
+                if not any(terms.take(i, term) for terms in found):
+                    found.append(KernelTerms(term.prior_kernel, term.inducing_points, term.jitter))
+                    found[-1].take(i, term)
+            else:
+                others[i].append(at_rest(term))
+    return own, found[1:], nn.ModuleList(nn.ModuleList(terms) for terms in others)
 
 
 def _terms(mean: nn.Module | None) -> Iterator[nn.Module]:

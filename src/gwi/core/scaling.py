@@ -93,6 +93,8 @@ def finite(values: Array, what: str) -> Array:
     Raises:
         UserError: when some overflowed, naming the first row.
     """
+    if np.isfinite(values).all():
+        return values
     bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(values.ndim - 1))))
     if len(bad):
         raise UserError(
@@ -122,12 +124,17 @@ class StandardisedRows(nn.Module):
 
     # Rows are one array as they come.
     layout = None
+    centre: Tensor
+    scale: Tensor
 
     def __init__(self, scales: Scales, shape: tuple[int, ...], span: tuple[Array, Array] | None = None):
         super().__init__()
         self.scales = scales
         self.shape = tuple(shape)
         self.span = span
+        self._limits = None if span is None else _limits(*span)
+        for name, value in (("centre", scales.x_centre), ("scale", scales.x_scale)):
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64), persistent=False)
 
     def spanning(self, x: Float[Tensor, "N D"]) -> StandardisedRows:
         """The same with the range of these training rows, standardised; of pixels without."""
@@ -146,13 +153,19 @@ class StandardisedRows(nn.Module):
 
     def outside(self, X: Float[Array, "N E"]) -> Bool[NDArray[Any], "N D"]:
         """Which values of a row's own columns are far outside of the training rows'; none where their range is not known."""
-        if self.span is None:
+        if self._limits is None:
             return np.zeros(X.shape, dtype=np.bool_)
-        low, high = self.span
+        low, high = self._limits
         X = X[:, : len(low)]
-        share = FAR_OUTSIDE * (1 + math.log(max(X.shape[1], 1)) / math.log(DOUBLED_AT))
-        margin = np.maximum(share * (high - low), ROUNDING * np.maximum(np.abs(low), np.abs(high)))
-        return (low - margin > X) | (high + margin < X)
+        return (low > X) | (high < X)
+
+    def holds(self, X: Float[Array, "N E"]) -> bool:
+        """Whether none are."""
+        if self._limits is None:
+            return True
+        low, high = self._limits
+        X = X[:, : len(low)]
+        return not ((low > X).any() or (high < X).any())
 
     @property
     def num_own(self) -> int:
@@ -167,7 +180,16 @@ class StandardisedRows(nn.Module):
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
         """The rows that Q knows."""
         flat = x.flatten(1).double()
-        return (flat - flat.new_tensor(self.scales.x_centre)) / flat.new_tensor(self.scales.x_scale)
+        if self.centre.device != flat.device:
+            return (flat - self.centre.to(flat)) / self.scale.to(flat)
+        return (flat - self.centre) / self.scale
+
+
+def _limits(low: Array, high: Array) -> tuple[Array, Array]:
+    """Beyond which values are far outside."""
+    share = FAR_OUTSIDE * (1 + math.log(max(len(low), 1)) / math.log(DOUBLED_AT))
+    margin = np.maximum(share * (high - low), ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+    return low - margin, high + margin
 
 
 class OutputsAndFeatures(nn.Module):
@@ -234,9 +256,12 @@ class Watch:
         """Count some rows."""
         if self._embedding is None:
             return
+        self._num_rows += len(rows)
+        if self._embedding.holds(rows):
+            return
         outside = self._embedding.outside(rows)
         self._counts = outside.sum(0) + (self._counts if len(self._counts) else 0)
-        self._num_rows, self._num_far = self._num_rows + len(rows), self._num_far + int(outside.any(1).sum())
+        self._num_far += int(outside.any(1).sum())
 
     def warn(self, names: Sequence[str] | None) -> None:
         """Name the columns and count the rows, in one warning, if there are any."""

@@ -217,7 +217,8 @@ class GWIEstimator(BaseEstimator):
 
     def _row_parts(self, X: Any, warns: bool = False) -> Iterator[NDArray[Any]]:
         """Rows to predict, checked: in one part, or those of a loader; a warning counts those far outside of training rows."""
-        check_is_fitted(self, "model_")
+        if not hasattr(self, "model_"):
+            check_is_fitted(self, "model_")
         encoder, unlike = getattr(self, "encoder_", None), Unlike()
         watch = Watch(self.model_.embedding if warns and encoder is None else None)
         layout = self.model_.embedding.layout

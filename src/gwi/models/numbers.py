@@ -17,14 +17,18 @@ from gwi._typing import Array
 from gwi.core.conditioning import ConditionedKernel, ConditionedPosterior, prepared
 from gwi.core.kernels import has_one_variance
 from gwi.core.laws.protocol import PredictiveLaw
+from gwi.core.laws.transformed import TruncatedLaw
 from gwi.core.measures import GaussianMeasure, kernel_variance
 from gwi.core.noise import LogLinearNoise, noise_features
 from gwi.core.outcomes import Outcome
 from gwi.core.posterior import CachedPosterior, with_disagreement
 from gwi.core.scaling import CHUNK_SIZE, Embedding, Scales, embedded_rows, finite
+from gwi.exceptions import UserError
 from gwi.models.levels import Levels
 from gwi.models.strata import Strata, reaches
 
+# Rows whose laws are looked at together, where only numbers of them are wanted.
+ROWS_OF_LAWS = 2**15
 # Mean, r, γ d² and noise variance or dispersion at each row, one row an output, on the scale of Q.
 Parts = tuple[Array, Array, Array, Array]
 
@@ -202,9 +206,19 @@ class NumberModel(ABC):
 
     def law_of(self, parts: Parts) -> tuple[Float[Array, "J N"], Float[Array, "J N"]]:
         """The same at rows whose `parts` are known."""
-        laws = self.laws_of(parts)
-        mean, variance = (np.stack([getattr(law, name)() for law in laws]) for name in ("expectation", "variance"))
-        return finite(mean, "prediction"), finite(np.sqrt(variance), "standard deviation")
+        mean, std = np.empty_like(parts[0]), np.empty_like(parts[0])
+        for start in range(0, mean.shape[1], ROWS_OF_LAWS):
+            rows = slice(start, start + ROWS_OF_LAWS)
+            some = parts[0][:, rows], parts[1][:, rows], parts[2][:, rows], parts[3][:, rows]
+            try:
+                laws = self.laws_of(some)
+            except UserError:
+                # Once more for the numbers of the rows in its sentence.
+                laws = self.laws_of(parts)
+            for j, law in enumerate(laws):
+                found = law.moments() if isinstance(law, TruncatedLaw) else (law.expectation(), law.variance())
+                mean[j, rows], std[j, rows] = found[0], np.sqrt(found[1])
+        return finite(mean, "prediction"), finite(std, "standard deviation")
 
     def quantiles_of(self, parts: Parts, levels: Sequence[float] | Float[Array, " Q"]) -> Float[Array, "J N Q"]:
         """Quantiles of y in its own units."""

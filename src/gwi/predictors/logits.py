@@ -16,7 +16,7 @@ Labels are not held: logits need their number and order only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from sklearn.exceptions import NotFittedError
 from gwi.predictors.arrays import Array, Arrays, Wanted, checked, require
 from gwi.predictors.decision import LINKS, Link, has_several_targets, plain_scores, probabilities
 from gwi.predictors.linear import TAGS, Predictor
+from gwi.predictors.trees import Trees
 
 # A class that a forest's trees all vote against has probability zero and a logit of −∞; one wrong row would cost everything.
 # At 10⁻⁴ a wrong row costs 9.2 nats and a right one at most J · 10⁻⁴, which is less than a table of some 10⁴ rows can tell from
@@ -130,6 +131,10 @@ class PlainClassifier:
     def num_outputs(self) -> int:
         """J, the classes of the whole problem."""
         return len(self.column)
+
+    def at_rest(self) -> PlainClassifier:
+        """The same for many calls with few rows each."""
+        return replace(self, scores=self.scores.at_rest()) if isinstance(self.scores, Trees) else self
 
     def predict(self, X: Array) -> NDArray[np.float64]:
         """Logits (N, J) at the rows of X.

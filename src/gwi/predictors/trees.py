@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -42,6 +43,7 @@ from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.validation import check_is_fitted
 
 from gwi.predictors.arrays import Array, Arrays, Wanted, checked, require, wrong_columns
+from gwi.predictors.joined_trees import MOST_ROWS, JoinedTrees, can_be_joined, summed
 
 Kind = Literal["histogram-boosting", "gradient-boosting", "forest", "exponential-boosting"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -115,6 +117,7 @@ class Trees:
         baseline: what the sum over trees starts from, (J,).
         learning_rate: what the trees of gradient boosting are multiplied by; 1 for other kinds.
         trees: scikit-learn's own; in boosting those of the J outputs in turn.
+        joins: whether a second copy of the nodes may be made for few rows, with equal predictions.
     """
 
     kind: Kind
@@ -122,11 +125,25 @@ class Trees:
     baseline: Array
     learning_rate: float
     trees: tuple[Any, ...] = field(repr=False)
+    joins: bool = field(default=False, repr=False)
 
     @property
     def num_outputs(self) -> int:
         """J."""
         return len(self.baseline)
+
+    @cached_property
+    def _joined(self) -> JoinedTrees | None:
+        """All of them as one, for few rows; trees never change."""
+        return JoinedTrees(self.trees, self.num_features) if self.joins and can_be_joined(self.trees) else None
+
+    def at_rest(self) -> Trees:
+        """The same for many calls with few rows each."""
+        return replace(self, joins=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be made again."""
+        return {name: value for name, value in vars(self).items() if name != "_joined"}
 
     def predict(self, X: Array) -> NDArray[np.float64]:
         """Predictions (N, J) at the rows of X.
@@ -146,6 +163,8 @@ class Trees:
         if np.isinf(rows).any():
             raise ValueError("Trees compare float32 values, so rows must be below 3.4e38 in size; got larger ones: rescale them.")
         total = np.tile(self.baseline, (len(rows), 1))
+        if self.kind != "gradient-boosting" and len(rows) <= MOST_ROWS and self._joined is not None:
+            return summed(total, self._joined.leaves(rows)) / len(self.trees)
         if self.kind == "gradient-boosting":
             # scikit-learn's loop, not ours: where the processor fuses multiply and add, NumPy would round once more.
             stages = np.array([SimpleNamespace(tree_=tree) for tree in self.trees], dtype=object).reshape(-1, self.num_outputs)
@@ -159,6 +178,10 @@ class Trees:
     def _predict_histogram_boosting(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         # No node is categorical, so no bitset is ever read.
         no_bitsets, no_map = np.zeros((0, 8), np.uint32), np.zeros(0, np.uint32)
+        if len(rows) <= MOST_ROWS and self._joined is not None:
+            # By round and output.
+            leaves = self._joined.leaves(rows).reshape(-1, self.num_outputs, len(rows))
+            return summed(self.baseline[:, None], leaves).T
         num_threads = _openmp_effective_n_threads()
         # In memory by columns, as scikit-learn has them, for the order of later sums depends on it.
         num_outputs = len(self.baseline)

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr
-from scipy.stats import chi2, norm, t
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr, ndtri, stdtr, stdtrit
+from scipy.stats import chi2
 
 from gwi._typing import Array
 from gwi.core.laws.gaussian import Law
 from gwi.core.laws.protocol import integrated_crps
+from gwi.core.linalg import LOG_TWO_PI
 
 # Normal laws in the place of a t law, whose exponential has no mean.
 NUM_NORMALS = 20
@@ -124,6 +126,27 @@ class LogLaw:
         return np.exp(self.inner.sample(size, rng))
 
 
+def _cut(law: Law, low: float) -> NDArray[np.int64]:
+    """The rows of which a bound cuts more than next to nothing."""
+    d = law.degrees_of_freedom
+    last = ndtri(NOTHING) if math.isinf(d) else stdtrit(d, NOTHING) * math.sqrt((d - 2) / d)
+    return np.flatnonzero(low - law.mean[0] > last * law.std[0])
+
+
+def _kept(a: Float[Array, " N"], d: float) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, " N"]]:
+    """E[T | T > a], E[T² | T > a] and the hazard at a, of a normal law or Student's t with d degrees of freedom."""
+    if math.isinf(d):
+        hazard = np.exp(-np.square(a) / 2 - LOG_TWO_PI / 2 - log_ndtr(-a))
+        return hazard, 1 + a * hazard, hazard
+    # Not by scipy.stats, whose checks take longer for one row than all of this.
+    above = np.maximum(stdtr(d, -a), TINY)
+    constant = math.lgamma((d + 1) / 2) - math.lgamma(d / 2) - math.log(math.pi * d) / 2
+    hazard = np.exp(constant - (d + 1) / 2 * np.log1p(np.square(a) / d)) / above
+    # (1 + t²/ν) times the density of t_ν is that of a scaled t_{ν − 2}.
+    second = d * ((d - 1) / (d - 2) * stdtr(d - 2, -a * math.sqrt((d - 2) / d)) / above - 1)
+    return (d + np.square(a)) / (d - 1) * hazard, second, hazard
+
+
 @cache
 def _lowest_mean(degrees_of_freedom: float) -> tuple[float, float]:
     """Where the centre lies, from the bound, when what is left above it has a mean as low as wanted or as it can get.
@@ -178,30 +201,34 @@ class TruncatedLaw:
         """A law above the bound that has the mean of this one, where that lies above it, and the spread before the cut.
 
         Cutting alone would move the mean up, away from what least squares found. The centre is moved down by as much: the mean
-        of what is left grows with it, and its slope is Var[Z | Z > low]/σ² where Z is normal.
+        of what is left grows with it, with the slope 1 − h(a) (E[T | T > a] − a), where h is the hazard and T = (Z − m)/σ.
         """
-        cut = np.flatnonzero(law.cumulative(np.full(law.num_rows, low)) > NOTHING)
+        cut = _cut(law, low)
         if not len(cut):
             return cls(law, low)
-        some, is_normal = law.rows(cut), math.isinf(law.degrees_of_freedom)
-        std = some.std[0]
-        first, least = _lowest_mean(law.degrees_of_freedom)
-        wanted = np.maximum(some.mean[0], low + least * std)
+        d, std = law.degrees_of_freedom, law.std[0, cut]
+        unit = 1.0 if math.isinf(d) else math.sqrt((d - 2) / d)
+        first, least = _lowest_mean(d)
+        wanted = np.maximum(law.mean[0, cut], low + least * std)
         lowest, highest = low + first * std, np.maximum(wanted, low + first * std)
         centre = highest.copy()
+        moved, left = law.mean.copy(), np.arange(len(cut))
         for _ in range(CENTRE_STEPS):
-            mean, variance = cls(replace(some, mean=centre[None]), low)._moments()
+            a = (low - centre) / (unit * std)
+            beyond, _, hazard = _kept(a, d)
+            mean = centre + unit * std * np.maximum(beyond, a)
             above = mean > wanted
             lowest, highest = np.where(above, lowest, centre), np.where(above, centre, highest)
             halved = (lowest + highest) / 2
-            newton = centre - (mean - wanted) * np.square(std) / np.maximum(variance, TINY)
-            new = np.where((newton > lowest) & (newton < highest), newton, halved) if is_normal else halved
-            done = np.abs(new - centre) <= 1e-13 * (std + np.abs(centre))
-            centre = new
-            if done.all():
+            newton = centre - (mean - wanted) / np.maximum(1 - hazard * (beyond - a), TINY)
+            new = np.where((newton > lowest) & (newton < highest), newton, halved)
+            moved[0, cut[left]] = new
+            # Most rows are done after a step or two, and what they are does not depend on the others.
+            going = np.flatnonzero(np.abs(new - centre) > 1e-13 * (std + np.abs(centre)))
+            if not len(going):
                 break
-        moved = law.mean.copy()
-        moved[0, cut] = centre
+            left = left[going]
+            centre, std, wanted, lowest, highest = (part[going] for part in (new, std, wanted, lowest, highest))
         return cls(replace(law, mean=moved), low)
 
     def _bounds(self) -> Float[Array, " N"]:
@@ -213,29 +240,23 @@ class TruncatedLaw:
 
     def expectation(self) -> Float[Array, " N"]:
         """E[Z | Z > low]."""
-        return self._moments()[0]
+        return self.moments()[0]
 
     def variance(self) -> Float[Array, " N"]:
         """Var[Z | Z > low]."""
-        return self._moments()[1]
+        return self.moments()[1]
 
-    def _moments(self) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    def moments(self) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """Both at once."""
         mean, std, d = self.inner.mean[0].copy(), self.inner.std[0], self.inner.degrees_of_freedom
         variance = np.square(std)
         # Where next to nothing is cut, nothing changes.
-        cut = np.flatnonzero(self.inner.cumulative(self._bounds()) > NOTHING)
+        cut = _cut(self.inner, self.low)
         if not len(cut):
             return mean, variance
         unit = 1.0 if math.isinf(d) else math.sqrt((d - 2) / d)
         a = (self.low - mean[cut]) / (unit * std[cut])
-        if math.isinf(d):
-            first = np.exp(norm.logpdf(a) - norm.logsf(a))
-            second = 1 + a * first
-        else:
-            above = np.maximum(t.sf(a, d), TINY)
-            first = (d + a**2) / (d - 1) * t.pdf(a, d) / above
-            # (1 + t²/ν) times the density of t_ν is that of a scaled t_{ν − 2}.
-            second = d * ((d - 1) / (d - 2) * t.sf(a * math.sqrt((d - 2) / d), d - 2) / above - 1)
+        first, second, _ = _kept(a, d)
         # Far out what is kept lies within a hair of the bound, where differences lose their digits.
         first = np.maximum(first, a)
         mean[cut] += unit * std[cut] * first

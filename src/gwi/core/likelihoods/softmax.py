@@ -60,6 +60,8 @@ _CHUNK_SIZE, _DIFFERENTIABLE_CHUNK_SIZE = 60_000, 1_000_000
 # Where the mean of a narrow class is so far above t, all of its law is, and exp(−e^{F − t}) is zero; e to this is still a number
 # in single precision.
 _MOST_EXPONENT = 40.0
+# Powers of two are three times as fast as powers of e on some processors.
+_LOG2_E = math.log2(math.e)
 
 
 _Sums = Callable[[Tensor, Tensor, Tensor, _Rule], tuple[Tensor, Tensor, Tensor]]
@@ -225,7 +227,7 @@ def _normal_sums(mean: Tensor, std: Tensor, t: Tensor, rule: _Rule) -> tuple[Ten
     for z_i, weight_i in zip(z, weight, strict=True):
         offset = std * z_i
         rate = central * offset.exp()[:, None]
-        survival = (-rate).exp_() * weight_i
+        survival = (rate * -_LOG2_E).exp2_() * weight_i
         falling = survival * rate
         p.add_(survival)
         density.add_(falling)
