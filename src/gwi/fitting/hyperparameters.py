@@ -73,7 +73,7 @@ SAME_TOP = 0.5
 HIDDEN_BY_NOISE, EXPLAINED_ROWS = 0.1, 1000
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
 # than make M² N this number.
-MEAN_BASIS, MEAN_OPERATIONS = 1000, 1e13
+MEAN_BASIS, MEAN_OPERATIONS = 1000, 7e10
 
 
 # Kernels by name, as `default_kernel` takes them.

@@ -40,7 +40,7 @@ def regression_members(num_rows: int, num_features: int) -> list[Any]:
         return ["svgp", "lasso", *_wide_members(num_rows, num_features, HistGradientBoostingRegressor, ExtraTreesRegressor)]
     # Trees grow with the table: inside training rows 15 leaves are best at a thousand rows, 31 as good as 63 at three to five
     # thousand, and at forty thousand 127 have six sevenths of the error of 15. Half as many rounds of twice the step are level.
-    leaves, rounds = (15, 300) if num_rows < 3000 else (31, 300) if num_rows <= LARGE else (127, 350)
+    leaves, rounds = (15, 300) if num_rows < 3000 else (31, 300) if num_rows <= LARGE else (63, 250)
     boosting = HistGradientBoostingRegressor(
         max_iter=rounds, learning_rate=0.1, max_leaf_nodes=leaves, min_samples_leaf=10, early_stopping=False
     )

@@ -163,7 +163,7 @@ class Trees:
         if np.isinf(rows).any():
             raise ValueError("Trees compare float32 values, so rows must be below 3.4e38 in size; got larger ones: rescale them.")
         total = np.tile(self.baseline, (len(rows), 1))
-        if self.kind != "gradient-boosting" and len(rows) <= MOST_ROWS and self._joined is not None:
+        if self.joins and self.kind != "gradient-boosting" and len(rows) <= MOST_ROWS and self._joined is not None:
             return summed(total, self._joined.leaves(rows)) / len(self.trees)
         if self.kind == "gradient-boosting":
             # scikit-learn's loop, not ours: where the processor fuses multiply and add, NumPy would round once more.
@@ -178,7 +178,7 @@ class Trees:
     def _predict_histogram_boosting(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         # No node is categorical, so no bitset is ever read.
         no_bitsets, no_map = np.zeros((0, 8), np.uint32), np.zeros(0, np.uint32)
-        if len(rows) <= MOST_ROWS and self._joined is not None:
+        if self.joins and len(rows) <= MOST_ROWS and self._joined is not None:
             # By round and output.
             leaves = self._joined.leaves(rows).reshape(-1, self.num_outputs, len(rows))
             return summed(self.baseline[:, None], leaves).T
