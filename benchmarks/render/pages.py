@@ -17,6 +17,7 @@ from benchmarks.render import (
     likelihood_tables,
     record_tables,
     set_tables,
+    speed_tables,
 )
 from benchmarks.tables.common.records import ROOT, read
 
@@ -54,6 +55,9 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.ablation_within,
         cost_tables.speed,
         cost_tables.prediction_speed,
+        speed_tables.fit_speed,
+        speed_tables.fit_scores,
+        speed_tables.max_time_kept,
         cost_tables.stream_speed,
         cost_tables.processes,
         cost_tables.scaling,

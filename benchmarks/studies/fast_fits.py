@@ -14,14 +14,18 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import numpy as np
 import torch
+from sklearn.model_selection import KFold, cross_val_predict
 
 from benchmarks.tables.common.practice import NUMBERS, numbers
 from benchmarks.tables.common.records import append, read
+from benchmarks.tables.uci import networks, peers
 from benchmarks.tables.uci.data import load_uci
+from benchmarks.tables.uci.interface import Budget, Fitted
 from benchmarks.tables.uci.methods import law_of
 from gwi import GWIRegressor
 from gwi._typing import Array
@@ -30,6 +34,8 @@ from gwi.evaluation.regression import Law, score
 
 SIZES, MOST_TEST = (100, 300, 1000, 3000, 8000), 2000
 # Whose seconds are compared. The first two are also UCI sets: nothing is chosen by their scores.
+# Processor seconds that a peer whose steps are ours to choose may take.
+PEER_SECONDS = 20.0
 TIMED = ("kin8nm", "power", "skillcraft", "sml", "parkinsons")
 Predict = Callable[[Array], Law | PredictiveLaw]
 
@@ -84,9 +90,9 @@ def measure(fit: Callable[[Array, Array, int], Predict], x: Array, y: Array, siz
     }
 
 
-def gwi(x: Array, y: Array, seed: int) -> Predict:
-    """Our default."""
-    model = GWIRegressor(random_state=seed).fit(x, y)
+def gwi(x: Array, y: Array, seed: int, max_time: float | None = None) -> Predict:
+    """Our default, with a bound on its time or without."""
+    model = GWIRegressor(random_state=seed, max_time=max_time).fit(x, y)
     return lambda new: law_of(model.model_, new)
 
 
@@ -120,7 +126,36 @@ def catboost(x: Array, y: Array, seed: int) -> Predict:
     return predict
 
 
-METHODS: dict[str, Callable[[Array, Array, int], Predict]] = {"gwi": gwi, "NGBoost": ngboost, "CatBoost, uncertainty": catboost}
+def lightgbm(x: Array, y: Array, seed: int) -> Predict:
+    """As it comes, with the spread that its errors in five folds have."""
+    from lightgbm import LGBMRegressor
+
+    model = LGBMRegressor(random_state=seed, n_jobs=1, verbose=-1)
+    errors = y - cross_val_predict(model, x, y, cv=KFold(5, shuffle=True, random_state=seed))
+    std = float(np.sqrt(np.mean(errors**2)))
+    model.fit(x, y)
+
+    def predict(new: Array) -> Law:
+        mean = np.asarray(model.predict(new))
+        return Law(mean[None], np.full((1, len(mean)), std))
+
+    return predict
+
+
+def peer(fit: Callable[[Array, Array, int, Budget], Fitted]) -> Callable[[Array, Array, int], Predict]:
+    """A peer of the UCI tables, its steps chosen inside the time of a peer."""
+    return lambda x, y, seed: fit(x, y, seed, Budget(PEER_SECONDS)).predict
+
+
+METHODS: dict[str, Callable[[Array, Array, int], Predict]] = {
+    "gwi": gwi,
+    **{f"gwi, {seconds} s": partial(gwi, max_time=seconds) for seconds in (2, 5, 10, 30, 120)},
+    "NGBoost": ngboost,
+    "CatBoost, uncertainty": catboost,
+    "LightGBM, noise of folds": lightgbm,
+    "deep ensemble": peer(networks.deep_ensemble),
+    "GPyTorch SVGP": peer(peers.svgp),
+}
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ from gwi.core.networks import EnsembleMLP
 from gwi.core.noise_fit import NoiseProblem, NoiseState, nll
 from gwi.core.noise_network import train_correction
 
-# The penalty is chosen on so many rows; the slopes are then fitted to all.
-MAX_CROSS_VALIDATED = 20_000
+# The penalty is chosen on so many rows.
+MAX_CROSS_VALIDATED = 10_000
+# The noise is then fitted to so many rows: some hundred for each slope of the widest table that has slopes. Rows held at a time.
+MAX_FITTED, CHUNK_SIZE = 50_000, 65_536
 # Weaker penalties are not tried where one is worse by so many nats a row than a stronger one.
 OVERFITTED = 0.01
 # With fewer units than this nothing is learned of how noise bends. What stands for the penalty of noise with a network.
@@ -159,7 +161,8 @@ def fit_noise(
     best = min((key for key in scores if key[1] < math.inf), key=scores.__getitem__, default=constant)
     if allow_constant and not earns_its_place(errors[constant] - errors[best], unit[some.cpu()]):
         best = constant
-    fit = _fit(rows, best[1], best[0])
+    known = order < max(num_folds, MAX_FITTED * num_units // num_rows)
+    fit = _fit(rows if known.all() else rows[known], best[1], best[0])
     found = unseen[best]
     if penalties and num_units >= FEWEST_CORRECTED:
         corrected, values = _corrected(rows[some], fit, fits[best], fold, best[0], generator)
@@ -167,7 +170,7 @@ def fit_noise(
         if earns_its_place(errors[best] - nll, unit[some.cpu()]):
             fit, found, best = corrected, values, (best[0], BY_NETWORK)
             scores[best] = float(nll.mean())
-    everywhere = fit(rows)
+    everywhere = torch.cat([fit(rows[part]) for part in torch.arange(num_rows, device=order.device).split(CHUNK_SIZE)])
     everywhere[some] = found
     return NoiseFit(fit.noise, fit.disagreement_weight, best[1], best[0], everywhere, scores)
 

@@ -1,0 +1,139 @@
+"""Tables and the picture of how long fits take and what the time buys."""
+
+from __future__ import annotations
+
+import math
+from statistics import mean, median
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.render.markdown import table
+from benchmarks.tables.common.pictures import FONT, OTHER, OURS, OUTSIDE
+from benchmarks.tables.common.records import read
+
+# The fit before members raced, in the record beside today's.
+BEFORE, OWN = "gwi before", "gwi"
+PEERS = ("NGBoost", "CatBoost, uncertainty", "LightGBM, noise of folds", "deep ensemble", "GPyTorch SVGP")
+TIMED = ("kin8nm", "power", "skillcraft", "sml", "parkinsons")
+BOUNDS = (2, 5, 10, 30, 120)
+NO_RECORD = "Not measured yet."
+
+
+def cells(methods: tuple[str, ...]) -> dict[tuple[str, int], dict[tuple[str, str], dict[str, float]]]:
+    """By method and size the numbers of each table and draw, where every one of these methods has them."""
+    found: dict[tuple[str, int], dict[tuple[str, str], dict[str, float]]] = {}
+    for record in read("fast_fits"):
+        if record["table"] in TIMED and record["method"] in methods:
+            numbers = {key: float(record[key]) for key in ("cpu_seconds", "nll", "crps", "coverage_95")}
+            found.setdefault((record["method"], int(record["num_rows"])), {})[record["table"], record["draw"]] = numbers
+    return found
+
+
+def fit_speed() -> str:
+    """Medians over five tables of the seconds of each fit, at each number of rows."""
+    methods = (OWN, BEFORE, *PEERS)
+    found = cells(methods)
+    sizes = sorted({size for _, size in found})
+    if not sizes:
+        return NO_RECORD
+    rows = []
+    for method in methods:
+        medians = [
+            f"{median(part['cpu_seconds'] for part in found[method, size].values()):.1f}" if (method, size) in found else "–"
+            for size in sizes
+        ]
+        rows.append([method, *medians])
+    counts = [f"{size:,} rows" for size in sizes]
+    return table(["seconds of a fit", *counts], rows)
+
+
+def fit_scores() -> str:
+    """Mean NLL and CRPS over the tables that all have, in standard deviations of the target."""
+    methods = (OWN, BEFORE, *PEERS)
+    found = cells(methods)
+    sizes = sorted({size for _, size in found})
+    if not sizes:
+        return NO_RECORD
+    rows = []
+    for method in methods:
+        line = [method]
+        for size in sizes:
+            part = found.get((method, size))
+            shared = _shared(found, size)
+            if part is None or not shared <= set(part):
+                line.append("–")
+                continue
+            line.append(" / ".join(f"{mean(part[key][name] for key in shared):.{digits}f}" for name, digits in SCORES))
+        rows.append(line)
+    return table(["NLL / CRPS", *[f"{size:,} rows" for size in sizes]], rows)
+
+
+SCORES = (("nll", 2), ("crps", 3))
+
+
+def _shared(found: dict[Any, Any], size: int) -> set[tuple[str, str]]:
+    """Tables and draws of this size that all methods with any have."""
+    parts = [set(part) for (_, count), part in found.items() if count == size]
+    return set.intersection(*parts) if parts else set()
+
+
+def max_time_kept() -> str:
+    """Seconds of fits with a bound on their time, as shares of it, and their scores."""
+    methods = tuple(f"gwi, {seconds} s" for seconds in BOUNDS)
+    found = cells((*methods, OWN))
+    sizes = sorted({size for method, size in found if method in methods})
+    if not sizes:
+        return NO_RECORD
+    rows = []
+    for seconds, method in zip(BOUNDS, methods, strict=True):
+        line = [f"{seconds} s"]
+        for size in sizes:
+            part = found.get((method, size))
+            if part is None:
+                line.append("–")
+                continue
+            spent = [values["cpu_seconds"] for values in part.values()]
+            line.append(f"{median(spent):.1f} ({max(spent):.1f}), {mean(values['nll'] for values in part.values()):.2f}")
+        rows.append(line)
+    return table(["`max_time`", *[f"{size:,} rows" for size in sizes]], rows)
+
+
+def draw() -> Figure:
+    """Mean NLL against median seconds of a fit, a panel for each number of rows."""
+    from matplotlib import rc_context
+
+    methods = (OWN, *[f"gwi, {seconds} s" for seconds in BOUNDS], *PEERS)
+    found = cells(methods)
+    sizes = [size for size in sorted({size for _, size in found}) if (PEERS[0], size) in found]
+    with rc_context(FONT):
+        figure = Figure(figsize=(3.0 * len(sizes), 3.2), layout="constrained")
+        panels = figure.subplots(1, len(sizes), squeeze=False)[0]
+        for axes, size in zip(panels, sizes, strict=True):
+            shared = _shared(found, size)
+            bounded: list[tuple[float, float]] = []
+            for method in methods:
+                part = found.get((method, size))
+                if part is None or not shared:
+                    continue
+                seconds = median(values["cpu_seconds"] for values in part.values())
+                # A method that is far too sure of itself would hide all others.
+                nll = min(mean(part[key]["nll"] for key in shared), 3.0)
+                if method.startswith("gwi,"):
+                    bounded.append((seconds, nll))
+                    continue
+                colour, marker = (OURS, "o") if method == OWN else (OTHER, "s")
+                axes.plot(seconds, nll, marker, color=colour, ms=6)
+                label = method.replace(", uncertainty", "").replace(", noise of folds", "")
+                label += " (off the scale)" if nll == 3.0 else ""
+                axes.annotate(label, (seconds, nll), xytext=(5, 4), textcoords="offset points", fontsize=7, color=colour)
+            if bounded:
+                axes.plot(*zip(*sorted(bounded), strict=True), ".-", color=OUTSIDE, lw=1, ms=5, label="gwi with max_time")
+                axes.legend(frameon=False, fontsize=7, loc="lower left")
+            axes.set_xscale("log")
+            axes.set_title(f"{size:,} rows", fontsize=9)
+            axes.set_xlabel("processor seconds of a fit")
+            low, high = axes.get_xlim()
+            axes.set_xlim(low, high * 10 ** (0.25 * math.log10(high / low)))
+        panels[0].set_ylabel("NLL, lower is better")
+    return figure
