@@ -12,6 +12,7 @@ import argparse
 import sys
 
 from benchmarks.render.pages import pages, rendered
+from benchmarks.render.speed_tables import draw
 from benchmarks.tables.common.records import ROOT
 
 
@@ -19,6 +20,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is out of date")
     check = parser.parse_args().check
+    if not check:
+        draw().savefig(ROOT / "docs" / "results" / "speed.png", dpi=110)
     stale = [page for page in pages() if rendered(page.read_text()) != page.read_text()]
     for page in stale:
         print(f"{'out of date' if check else 'written'}: {page.relative_to(ROOT)}")

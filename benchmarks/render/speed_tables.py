@@ -99,6 +99,23 @@ def max_time_kept() -> str:
     return table(["`max_time`", *[f"{size:,} rows" for size in sizes]], rows)
 
 
+def label_speed() -> str:
+    """Seconds of fits of classes, their ratio to CatBoost's, and log loss."""
+    found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+    for record in read("fast_labels"):
+        cell = found.setdefault((record["table"], int(record["num_rows"])), {}).setdefault(record["method"], {})
+        for key in ("cpu_seconds", "log_loss"):
+            cell[key] = float(record[key])
+    rows = []
+    for (name, size), by in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])):
+        shown = [by.get(method) for method in (OWN, "CatBoost", "histogram boosting")]
+        seconds = [f"{cell['cpu_seconds']:.1f}" if cell else "–" for cell in shown]
+        losses = [f"{cell['log_loss']:.3f}" if cell else "–" for cell in shown]
+        rows.append([name.removeprefix("mixed/"), f"{size:,}", *seconds, *losses])
+    header = ["table", "rows", "gwi, s", "CatBoost, s", "boosting, s", "gwi, log loss", "CatBoost", "boosting"]
+    return table(header, rows) if rows else NO_RECORD
+
+
 def draw() -> Figure:
     """Mean NLL against median seconds of a fit, a panel for each number of rows."""
     from matplotlib import rc_context
