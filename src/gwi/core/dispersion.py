@@ -127,7 +127,7 @@ def fit_dispersion(
         inside, outside = chosen[fold != k], chosen[fold == k]
         start = constant
         for penalty in errors:
-            start = _fit(family, inside, penalty, tempering, start)
+            start = _fit(family, inside, penalty, tempering, start, is_last=False)
             errors[penalty][fold == k] = -start.score(outside) * outside.weight
     best = min(PENALTIES, key=lambda penalty: float(errors[penalty].mean()))
     if kind == "auto" and not earns_its_place(errors[math.inf] - errors[best], unit[some.cpu()]):
@@ -136,7 +136,13 @@ def fit_dispersion(
 
 
 def _fit(
-    family: Family, rows: JudgedRows, penalty: float, tempering: float | None, start: DispersionFit | None = None
+    family: Family,
+    rows: JudgedRows,
+    penalty: float,
+    tempering: float | None,
+    start: DispersionFit | None = None,
+    *,
+    is_last: bool = True,
 ) -> DispersionFit:
     features, weight, like = rows.features, rows.weight, rows.mean
     centre = features.mean(0)
@@ -231,7 +237,8 @@ def _fit(
             tempering=float(log_alpha.exp()) if tempers else 1.0 if tempering is None else tempering,
             shift=float(shift) if free is None else 0.0,
             penalty=penalty,
-            log_density=log_density(None),
+            # Of fits that only serve to choose nobody asks for it.
+            log_density=log_density(None) if is_last else torch.full_like(like, math.nan),
         )
 
 
