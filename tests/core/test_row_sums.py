@@ -59,3 +59,16 @@ def test_gradients_by_hand_are_those_of_autograd(chunk_size):
 def test_no_rows_are_refused():
     with pytest.raises(ValueError, match="at least one row"):
         row_sums(default_kernel(2), torch.zeros(1, 2, dtype=F64), torch.zeros(0, 2, dtype=F64))
+
+
+def test_sums_where_every_row_is_an_inducing_point_are_those_of_the_same_rows_apart():
+    x = torch.randn(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = torch.randn(2, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weight = 0.5 + torch.rand(2, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    kernel = default_kernel(2, lengthscale=0.5)
+    for noise in (0.3, weight[0], weight):
+        with torch.no_grad():
+            together, apart = (row_sums(kernel, x, rows, y, noise_variance=noise) for rows in (x, x.clone()))
+        for name in ("gram", "projection", "residual", "target_energy", "log_weight"):
+            found, wanted = getattr(together, name), getattr(apart, name)
+            torch.testing.assert_close(found, wanted, atol=1e-8, rtol=1e-8)

@@ -108,6 +108,8 @@ def row_sums(
         whitened = _WhitenedSums.apply(kernel_matrix(kernel, z, x_c), kernel_variance(kernel, x_c), l_z, y_c, w_c)
         return (*whitened, (w_c * y_c.square()).sum(-1), w_c.log().expand(*w_c.shape[:-1], x_c.shape[0]).sum(-1))
 
+    if x is inducing_points and factor.ndim == 2 and not torch.is_grad_enabled():
+        return _sums_at_themselves(kernel, x, targets, weights, factor)
     totals: tuple[Tensor, ...] | None = None
     for start in range(0, x.shape[0], chunk_size):
         rows = slice(start, start + chunk_size)
@@ -121,6 +123,17 @@ def row_sums(
     if totals is None:
         raise ValueError("Sums over rows need at least one row; got none.")
     return RowSums(x.shape[0], factor, *totals)
+
+
+def _sums_at_themselves(
+    kernel: Kernel, x: Float[Tensor, "N D"], y: Float[Tensor, "*J N"], w: Float[Tensor, "*W N"], factor: Float[Tensor, "N N"]
+) -> RowSums:
+    """Where every row is an inducing point: there φ is a column of Lᵀ, up to the jitter of L, and nothing has to be solved."""
+    weighted = factor.mT * w[..., None, :]
+    rest = residual_part(kernel_variance(kernel, x), factor.square().sum(-1))
+    projection = (weighted @ y[..., :, None])[..., 0]
+    energy, logs = (w * y.square()).sum(-1), w.log().sum(-1)
+    return RowSums(x.shape[0], factor, weighted @ factor, projection, (rest * w).sum(-1), energy, logs)
 
 
 class _WhitenedSums(torch.autograd.Function):
