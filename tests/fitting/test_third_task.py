@@ -63,8 +63,8 @@ class PoissonTask(Task):
     def targets(self, y, scales, device):
         return scales.targets(y, device)
 
-    def plan(self, data, max_time):
-        return ["svgp", "network"], ""
+    def plan(self, data):
+        return ["svgp", "network"]
 
     def prior_data(self, data):
         level = (data.y + 0.5).log().mean()
