@@ -6,7 +6,7 @@ import pytest
 from gwi import GWIRegressor, MaxTime
 from gwi.fitting.effort import FULL, PLANS, effort_for, expected_seconds, machine_speed
 from gwi.fitting.plan import classification_members, lessened, regression_members
-from gwi.fitting.tree_learners import Boosting, FoldForest
+from gwi.fitting.tree_learners import Boosting, JudgedForest
 from waves import wave
 
 
@@ -37,7 +37,7 @@ def test_every_plan_has_more_than_a_gp(plan):
     for members in (regression_members(1000, 8), classification_members(1000, 8, 3)):
         kept = lessened(members, plan)
         assert any(isinstance(item, Boosting) for item in kept)
-        assert any(isinstance(item, FoldForest) for item in kept)
+        assert any(isinstance(item, JudgedForest) for item in kept)
         assert ("network" in kept) == (plan.network_steps != 0)
 
 

@@ -19,7 +19,7 @@ from gwi.fitting.late import LateMean
 from gwi.fitting.pipeline import array_data
 from gwi.fitting.race import Race
 from gwi.fitting.regression import RegressionTask
-from gwi.fitting.tree_learners import Boosting, FoldForest
+from gwi.fitting.tree_learners import JUDGING_TREES, Boosting, JudgedForest
 from gwi.parts import Covariance
 from gwi.predictors.trees import first_rounds
 from waves import wave
@@ -41,33 +41,36 @@ def learned(item, data, task, how, race=None):
     return run_pending(data, [item.learn(data, task, how, race)], how)[0]
 
 
-def test_a_forest_is_the_trees_of_all_folds_and_each_row_is_judged_by_those_that_have_not_seen_it():
+def test_a_forest_is_judged_by_few_trees_of_each_fold_and_grown_when_it_is_asked():
     data, task, how = regression_data()
-    pending = FoldForest(ExtraTreesRegressor(50), "forest").learn(data, task, how, None)
+    pending = JudgedForest(ExtraTreesRegressor(50), "forest").learn(data, task, how, None)
     results = [job() for job in pending.jobs]
     member = pending.finished(data, results)
     own = data.scales.original_rows(data.x.numpy())
-    forests = [model for model, _ in results]
-    assert len(forests) == 5
-    assert all(len(forest.estimators_) == 10 for forest in forests)
-    np.testing.assert_allclose(member.mean(data.x)[0], np.mean([f.predict(own) for f in forests], axis=0), atol=1e-12)
-    for (inside, _), forest in zip(data.held_out.splits(), forests, strict=True):
+    assert len(results) == 5
+    for (inside, others), (forest, _) in zip(data.held_out.splits(), results, strict=True):
+        assert len(forest.estimators_) == JUDGING_TREES
         np.testing.assert_allclose(member.held_out[0, inside], forest.predict(own[inside.numpy()]), atol=1e-12)
+        # Whole trees know their own rows by heart.
+        np.testing.assert_allclose(forest.predict(own[others.numpy()]), data.y[0, others], atol=1e-9)
+    assert member.mean._found == []
+    torch.testing.assert_close(member.mean(data.x), data.y)
+    assert len(member.mean._found) == 1
 
 
 def test_a_forest_judged_by_rows_of_their_own_sees_all_others():
     x_new, y_new = wave(40, seed=1)
     data, task, how = regression_data(validation=(x_new, y_new[:, None]))
-    member = learned(FoldForest(ExtraTreesRegressor(20, random_state=0), "forest"), data, task, how)
+    member = learned(JudgedForest(ExtraTreesRegressor(20, random_state=0), "forest"), data, task, how)
     np.testing.assert_allclose(member.mean(data.x), data.y, atol=1e-9)
 
 
-def test_forests_of_classes_stand_side_by_side_and_a_class_that_a_fold_has_not_seen_is_no_obstacle():
+def test_forests_of_classes_know_all_classes_and_a_class_that_a_fold_has_not_seen_is_no_obstacle():
     x, y = wave(100)
     for labels in ((y > 0).astype(int), np.where(np.arange(100) == 7, 2, (y > 0).astype(int))):
         task, how = ClassificationTask(np.unique(labels)), options()
         data = array_data(task, x, labels, how)
-        member = learned(FoldForest(ExtraTreesClassifier(20), "forest"), data, task, how)
+        member = learned(JudgedForest(ExtraTreesClassifier(20), "forest"), data, task, how)
         assert member.mean(data.x).shape == (len(np.unique(labels)), 100)
         assert torch.isfinite(member.held_out).all()
 
@@ -123,7 +126,13 @@ def test_boosting_that_is_left_behind_stops_and_is_not_fitted_to_all_rows(monkey
     estimator = HistGradientBoostingRegressor(max_iter=300)
     member = learned(Boosting(estimator, "boosting"), data, task, how, race)
     assert member.mean._fit.args[0].max_iter < 100
-    monkeypatch.setattr(tree_learners, "_fitted_mean", lambda *_: pytest.fail("has no weight, and is fitted"))
+    original = tree_learners._fitted_mean
+
+    def fitted(estimator, *arguments):
+        assert not isinstance(estimator, HistGradientBoostingRegressor), "has no weight, and is fitted"
+        return original(estimator, *arguments)
+
+    monkeypatch.setattr(tree_learners, "_fitted_mean", fitted)
     x = np.random.default_rng(0).standard_normal((200, 2))
     model = GWIRegressor(random_state=0).fit(x, x @ np.array([2.0, -1.0]))
     assert model.summary_.members[3].weights == (0.0,)

@@ -36,6 +36,8 @@ def settled(mean: nn.Module) -> nn.Module:
     """The mean with all fits that were left for later; anything around them is changed in place."""
     if isinstance(mean, LateMean):
         return mean.mean
-    for name, part in list(mean.named_children()):
-        mean._modules[name] = settled(part)
+    for part in list(mean.modules()):
+        for name, inner in part.named_children():
+            if isinstance(inner, LateMean):
+                part._modules[name] = inner.mean
     return mean

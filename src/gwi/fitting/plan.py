@@ -15,7 +15,7 @@ from sklearn.ensemble import (
 
 from gwi.fitting.effort import Effort
 from gwi.fitting.hyperparameters import is_wide
-from gwi.fitting.tree_learners import Boosting, FoldForest
+from gwi.fitting.tree_learners import Boosting, JudgedForest
 
 # Below so many rows a regression is the exact GP and a linear model: with 30 rows of eight practice tables they have 0.03 nats
 # less than the GP alone. Inside training rows of seven tables the stack is better from 60 rows on, in gaps above all
@@ -38,15 +38,15 @@ def regression_members(num_rows: int, num_features: int) -> list[Any]:
         return ["svgp"] if is_wide(num_rows, num_features) else ["svgp", "linear"]
     if is_wide(num_rows, num_features):
         return ["svgp", "lasso", *_wide_members(num_rows, num_features, HistGradientBoostingRegressor, ExtraTreesRegressor)]
-    # Trees grow with the table: inside training rows 15 leaves are best at a thousand rows, 31 as good as 63 at three to five
-    # thousand, and at forty thousand 127 have six sevenths of the error of 15. Half as many rounds of twice the step are level.
-    leaves, rounds = (15, 300) if num_rows < 3000 else (31, 300) if num_rows <= LARGE else (63, 250)
+    # Trees grow with the table: inside training rows 15 leaves are best at a thousand rows, 63 at ten thousand, and at forty
+    # thousand 127 have six sevenths of the error of 15. Half as many rounds of twice the step are level.
+    leaves, rounds = (15, 300) if num_rows < 3000 else (63, 400) if num_rows <= LARGE else (127, 350)
     boosting = HistGradientBoostingRegressor(
         max_iter=rounds, learning_rate=0.1, max_leaf_nodes=leaves, min_samples_leaf=10, early_stopping=False
     )
     # A forest has as many leaves a tree as there are rows, and is kept in memory and in the model's file. On practice tables 300
     # trees err at most half a percent less than 200.
-    num_trees = 200 if num_rows <= LARGE else 50
+    num_trees = 200 if num_rows < 3000 else 120 if num_rows <= LARGE else 50
     trees = ExtraTreesRegressor(num_trees, min_samples_leaf=1, max_features=1.0 if num_features < 10 else 0.6)
     members: list[Any] = ["svgp", "linear", "network", boosted(boosting)]
     return members if num_rows > MANY_ROWS else [*members, forest(trees)]
@@ -60,9 +60,9 @@ def _wide_members(num_rows: int, num_features: int, boosting: type[Any], trees: 
     return [boosted(boosting(max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False)), few]
 
 
-def forest(estimator: Any) -> FoldForest:
+def forest(estimator: Any) -> JudgedForest:
     """A forest as our own plan grows it."""
-    return FoldForest(estimator, type(estimator).__name__)
+    return JudgedForest(estimator, type(estimator).__name__)
 
 
 def boosted(estimator: Any) -> Boosting:
@@ -114,7 +114,7 @@ def lessened(members: Sequence[Any], effort: Effort) -> list[Any]:
     for item in members:
         if item == "network" and effort.network_steps == 0:
             continue
-        if isinstance(item, FoldForest):
+        if isinstance(item, JudgedForest):
             item = forest(_with_share(item.estimator, "n_estimators", effort.trees, FEWEST_TREES))
         elif isinstance(item, Boosting):
             item = boosted(_with_share(item.estimator, "max_iter", effort.trees, FEWEST_ROUNDS))

@@ -1,4 +1,4 @@
-"""Forests and boosting of our own plan: no tree is grown twice, and no more of them than held-out rows gain from.
+"""Forests and boosting of our own plan: judged by few trees, and no more of them grown than held-out rows gain from.
 
 A user's own estimator is fitted as it is (`learners.estimator_learner`); here it is ours to say how many trees there are.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,8 +26,10 @@ from gwi.fitting.late import LateMean
 from gwi.fitting.learners import estimator_learner, fitted
 from gwi.fitting.race import Race
 from gwi.fitting.task import Member, Task
-from gwi.predictors.trees import Trees, first_rounds
+from gwi.predictors.trees import first_rounds
 
+# Trees of each fold that judge a forest.
+JUDGING_TREES = 30
 # Rounds of boosting before held-out rows are looked at for the first time; then as many more each time as there are.
 FIRST_ROUNDS = 16
 # Rounds between which the best is looked for, as a share of those done.
@@ -38,8 +40,8 @@ PATIENCE_SHARE, LEAST_GAIN = 0.3, 0.004
 
 
 @dataclass(frozen=True, eq=False)
-class FoldForest(OwnLearner):
-    """A forest whose trees each leave one fold out: all of them are the mean, and those that have not seen a row judge it.
+class JudgedForest(OwnLearner):
+    """A forest that few trees of each fold judge; all its trees, of all rows, are grown only where the stack has a weight for it.
 
     Attributes:
         estimator: unfitted, with the number of all trees.
@@ -50,59 +52,38 @@ class FoldForest(OwnLearner):
     name: str
 
     def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending:
-        """Trees of each fold; a forest of all rows where none judge in folds, or not all of them in turn."""
+        """Trees of each fold; a forest of all rows where none judge in folds."""
         held_out = data.held_out
-        if held_out.fold is None or held_out.folds is not None:
+        if held_out.fold is None:
             return estimator_learner(self.estimator, data, task, name=self.name)
-        num_trees = -(-self.estimator.get_params()["n_estimators"] // held_out.num_folds)
-        few = clone(self.estimator).set_params(n_estimators=num_trees)
+        most = int(self.estimator.get_params()["n_estimators"])
+        few = clone(self.estimator).set_params(n_estimators=min(most, JUDGING_TREES))
         x, weight, targets = _own_rows(data), data.weight.cpu().numpy(), task.estimator_targets(data)
         jobs = [
             partial(_fitted_rows, few, data.seed(), x, target, weight, others.cpu().numpy())
             for target, (_, others) in zip(targets[1:], held_out.splits(), strict=True)
         ]
-        whole = partial(_fitted_rows, self.estimator, data.seed(), x, targets[0], weight, np.ones(len(x), bool))
-        return _PendingForest(self.name, tuple(jobs), task, whole)
+        job = partial(_fitted_mean, self.estimator, data.seed(), data, targets[0], weight, np.ones(len(x), bool), task)
+        return _PendingForest(self.name, tuple(jobs), task, LateMean(job))
 
 
 @dataclass(frozen=True)
 class _PendingForest(Pending):
-    """Trees that each leave one fold out.
+    """Trees of each fold.
 
     Attributes:
         task: what is learned.
-        whole: grows a forest of all rows, for folds whose trees cannot stand side by side.
+        whole: the forest of all rows.
     """
 
     task: Task
-    whole: Callable[[], tuple[Any, float]]
+    whole: LateMean
 
     def finished(self, data: FitData, results: Any) -> Member:
-        """All trees as the mean, judged by those of each fold."""
-        models, seconds = [model for model, _ in results], sum(took for _, took in results)
-        means = [_mean(model, data, self.task) for model in models]
-        held_out = data.held_out.predicted(means[0], means)
-        plain = [self.task.plain(model) for model in models if not isinstance(model, nn.Module)]
-        together = joined(plain) if len(plain) == len(models) else None
-        if together is None:
-            model, took = self.whole()
-            return Member(self.name, _mean(model, data, self.task), held_out, seconds + took)
-        mean = self.task.of_response(OriginalRowsMean(FixedMean(together), data.scales))
-        return Member(self.name, mean, held_out, seconds)
-
-
-def joined(models: list[Any]) -> Any | None:
-    """One forest of the trees of several with as many each, also inside the logits of classes; None where they do not fit."""
-    first = models[0]
-    if all(isinstance(model, Trees) for model in models):
-        alike = all((m.kind, m.num_features, m.num_outputs) == ("forest", first.num_features, first.num_outputs) for m in models)
-        return replace(first, trees=tuple(tree for model in models for tree in model.trees)) if alike else None
-    parts = [getattr(model, "scores", None) for model in models]
-    if not all(isinstance(part, Trees) for part in parts):
-        return None
-    alike = all(m.link == first.link and m.floor == first.floor and np.array_equal(m.column, first.column) for m in models)
-    scores = joined(parts) if alike else None
-    return None if scores is None else replace(first, scores=scores)
+        """The forest, judged by trees that have not seen a row."""
+        means = [_mean(model, data, self.task) for model, _ in results]
+        held_out = data.held_out.predicted(self.whole, means)
+        return Member(self.name, self.whole, held_out, sum(took for _, took in results))
 
 
 @dataclass(frozen=True, eq=False)
