@@ -20,6 +20,7 @@ from gwi._typing import Array
 from gwi.core.laws.protocol import PredictiveLaw
 from gwi.fitting.regression import RegressionTask
 from gwi.models.numbers import NumberModel
+from gwi.models.regression import RegressionModel
 from gwi.parts import Covariance, Gaussian, Network, Paper
 
 
@@ -48,13 +49,18 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
     start = time.perf_counter()
     model = GWIRegressor(random_state=seed, max_time=budget.seconds).fit(x, y)
     summary = model.summary_
+    chosen = model
+    if not isinstance(model.model_, RegressionModel):
+        # Parts are taken away from the Gaussian likelihood, whatever was chosen.
+        chosen = GWIRegressor(random_state=seed, max_time=budget.seconds, likelihood="gaussian").fit(x, y)
     settings: dict[str, Any] = {
         "means": {member.name: member.weights[0] for member in summary.members},
         "inducing": summary.num_inducing,
         "divergence_weight": summary.divergence_weight[0],
-        "noise": "constant" if math.isinf(summary.noise[0]) else f"input-dependent, penalty {summary.noise[0]:g}",
+        "likelihood": summary.likelihood,
+        "noise": "constant" if math.isinf(chosen.summary_.noise[0]) else f"input-dependent, penalty {chosen.summary_.noise[0]:g}",
         "tempering": summary.tempering[0],
-        "degrees_of_freedom": summary.degrees_of_freedom[0],
+        "degrees_of_freedom": chosen.summary_.degrees_of_freedom[0],
         "disagreement_weight": summary.disagreement_weight[0],
     }
     found = {
@@ -68,7 +74,7 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
     }
     for name, (task, covariance, options) in whole.items():
         clock, start = Budget(budget.seconds), time.perf_counter()
-        other = finished(model, task, covariance)
+        other = finished(chosen, task, covariance)
         found[name] = Fitted(
             partial(law_of, other),
             settings | options | {"degrees_of_freedom": float(other.degrees_of_freedom[0])},
@@ -76,7 +82,7 @@ def gwi(x: Array, y: Array, seed: int, budget: Budget) -> dict[str, Fitted]:
             shared + time.perf_counter() - start,
         )
     kinds: dict[str, Literal["auto", "constant"]] = {"gwi, no r": "auto", "gwi, constant variance": "constant"}
-    fit = model._fit
+    fit = chosen._fit
     assert fit is not None
     for name, kind in kinds.items():
         found[name] = Fitted(

@@ -38,10 +38,10 @@ SPARSE_SAMPLE = 4000
 EXACT_SAMPLE = 600
 # The way there is found by the evidence of so many of these rows, to this share of it; then so many steps more by all of them.
 ROUGH_SAMPLE, ROUGH_TOLERANCE, FINER_STEPS, FINER_STEPS_OF_FOLDS = 300, 1e-4, 100, 20
-# So many steps more by so many rows, where each still gains: NLL of a GP falls by 0.3 on 3,000 rows of parkinsons. Fits that leave
-# a fold out go without: they would cost five times as much.
+# So many steps more by so many rows, while each gains: NLL of a GP falls by 0.3 on 3,000 rows of parkinsons. Fits that leave a
+# fold out go without: they would cost five times as much.
 REFINED_SAMPLE, REFINED_STEPS = 1000, 40
-# Above `ALL_ROWS` rows then so many by the collapsed bound of so many rows; twice as many rows gain nothing on five practice tables.
+# Above `ALL_ROWS` rows then so many by the collapsed bound of so many rows: twice the rows gain nothing on practice tables.
 WIDENED_SAMPLE, WIDENED_STEPS = 2000, 30
 # Classes have many targets and share one noise: theirs is the bound, up to so many inducing points. So it is where Z are given.
 MAX_COLLAPSED = 1000
