@@ -42,7 +42,7 @@ ROUGH_SAMPLE, ROUGH_TOLERANCE, FINER_STEPS, FINER_STEPS_OF_FOLDS = 300, 1e-4, 10
 # fold out go without: they would cost five times as much.
 REFINED_SAMPLE, REFINED_STEPS = 1000, 40
 # Above `ALL_ROWS` rows then so many by the collapsed bound of so many rows: twice the rows gain nothing on practice tables.
-WIDENED_SAMPLE, WIDENED_STEPS = 2000, 30
+WIDENED_SAMPLE, WIDENED_STEPS = 2000, 60
 # Classes have many targets and share one noise: theirs is the bound, up to so many inducing points. So it is where Z are given.
 MAX_COLLAPSED = 1000
 # The share of the evidence at which its fit stops: hundredths of a nat on thousands of rows, less than any prediction can tell.
@@ -280,8 +280,8 @@ def prior_for(
         inducing_points=None if exact else z,
         noise_of_each=noise_of_each,
     )
-    # Rows of a unit belong together.
-    in_two = exact and unit is None and len(rows) > ROUGH_SAMPLE
+    # Rows of a unit belong together; and what follows with many rows needs a good place to start from.
+    in_two = exact and unit is None and ROUGH_SAMPLE < len(rows) and len(x) <= ALL_ROWS
     some, tolerance = (rows[:ROUGH_SAMPLE], ROUGH_TOLERANCE) if in_two else (rows, EVIDENCE_TOLERANCE)
     best: PriorFit | None = None
     for start in starts:
