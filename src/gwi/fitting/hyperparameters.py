@@ -281,7 +281,7 @@ def prior_for(
         noise_of_each=noise_of_each,
     )
     # Rows of a unit belong together; and what follows with many rows needs a good place to start from.
-    in_two = exact and unit is None and ROUGH_SAMPLE < len(rows) and len(x) <= ALL_ROWS
+    in_two = exact and unit is None and len(rows) > ROUGH_SAMPLE and len(x) <= ALL_ROWS
     some, tolerance = (rows[:ROUGH_SAMPLE], ROUGH_TOLERANCE) if in_two else (rows, EVIDENCE_TOLERANCE)
     best: PriorFit | None = None
     for start in starts:
