@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from statistics import mean, median
 from typing import Any
 
@@ -18,6 +17,8 @@ PEERS = ("NGBoost", "CatBoost, uncertainty", "LightGBM, noise of folds", "deep e
 TIMED = ("kin8nm", "power", "skillcraft", "sml", "parkinsons")
 BOUNDS = (2, 5, 10, 30, 120)
 NO_RECORD = "Not measured yet."
+# Of an NLL in the picture.
+MOST_SHOWN = 3.0
 
 
 def cells(methods: tuple[str, ...]) -> dict[tuple[str, int], dict[tuple[str, str], dict[str, float]]]:
@@ -124,33 +125,42 @@ def draw() -> Figure:
     found = cells(methods)
     sizes = [size for size in sorted({size for _, size in found}) if (PEERS[0], size) in found]
     with rc_context(FONT):
-        figure = Figure(figsize=(3.0 * len(sizes), 3.2), layout="constrained")
+        figure = Figure(figsize=(3.1 * len(sizes), 3.4), layout="constrained")
         panels = figure.subplots(1, len(sizes), squeeze=False)[0]
         for axes, size in zip(panels, sizes, strict=True):
             shared = _shared(found, size)
             bounded: list[tuple[float, float]] = []
+            beyond: list[str] = []
             for method in methods:
                 part = found.get((method, size))
                 if part is None or not shared:
                     continue
                 seconds = median(values["cpu_seconds"] for values in part.values())
-                # A method that is far too sure of itself would hide all others.
-                nll = min(mean(part[key]["nll"] for key in shared), 3.0)
-                if method.startswith("gwi,"):
-                    bounded.append((seconds, nll))
-                    continue
-                colour, marker = (OURS, "o") if method == OWN else (OTHER, "s")
-                axes.plot(seconds, nll, marker, color=colour, ms=6)
+                nll = mean(part[key]["nll"] for key in shared)
                 label = method.replace(", uncertainty", "").replace(", noise of folds", "")
-                label += " (off the scale)" if nll == 3.0 else ""
-                axes.annotate(label, (seconds, nll), xytext=(5, 4), textcoords="offset points", fontsize=7, color=colour)
+                # A method that is far too sure of itself would hide all others.
+                if nll > MOST_SHOWN:
+                    beyond.append(label)
+                elif method.startswith("gwi,"):
+                    bounded.append((seconds, nll))
+                else:
+                    colour, marker = (OURS, "o") if method == OWN else (OTHER, "s")
+                    axes.plot(seconds, nll, marker, color=colour, ms=6)
+                    axes.annotate(label, (seconds, nll), xytext=(6, 4), textcoords="offset points", fontsize=8, color=colour)
             if bounded:
-                axes.plot(*zip(*sorted(bounded), strict=True), ".-", color=OUTSIDE, lw=1, ms=5, label="gwi with max_time")
-                axes.legend(frameon=False, fontsize=7, loc="lower left")
+                axes.plot(
+                    *zip(*sorted(bounded), strict=True), ".-", color=OUTSIDE, lw=1, ms=5, label="gwi with max_time", zorder=0
+                )
             axes.set_xscale("log")
+            low, high = axes.get_xlim()
+            axes.set_xlim(low, high * (high / low) ** 0.35)
+            bottom, top = axes.get_ylim()
+            axes.set_ylim(bottom - 0.05 * (top - bottom), top + 0.25 * (top - bottom))
+            if beyond:
+                said = "above the panel: " + ",\n".join(beyond)
+                axes.text(0.98, 0.98, said, transform=axes.transAxes, ha="right", va="top", fontsize=8, color=OTHER)
             axes.set_title(f"{size:,} rows", fontsize=9)
             axes.set_xlabel("processor seconds of a fit")
-            low, high = axes.get_xlim()
-            axes.set_xlim(low, high * 10 ** (0.25 * math.log10(high / low)))
         panels[0].set_ylabel("NLL, lower is better")
+        panels[-1].legend(frameon=False, fontsize=8, loc="upper right")
     return figure
