@@ -88,8 +88,10 @@ class PosteriorWriter:
             root = left[0] if shares_vectors else left[:, None]
             map_ = numbers(solve_lower_transposed(lower, vectors * root.sqrt()))
             product = basis @ map_ if shares_vectors else basis.new_axis(0) @ map_
-            explained = self.g.reduced("ReduceSumSquare", product, -1, shares_vectors)
-            return (self.prior_variance - (explained if shares_vectors else explained.moved(1, 0))).least(0.0)
+            if shares_vectors:
+                # ONNX Runtime leaves the last axis of no rows as it is where sums of squares are asked for.
+                return (self.prior_variance - product.square() @ np.ones((len(lower), 1))).least(0.0)
+            return (self.prior_variance - self.g.reduced("ReduceSumSquare", product, -1, False).moved(1, 0)).least(0.0)
         map_ = numbers(solve_lower_transposed(lower, vectors))
         if shares_vectors:
             sums = (basis @ map_).square() @ np.concatenate([np.ones((1, len(lower))), numbers(rows)]).T
