@@ -60,12 +60,14 @@ ROW_BOUNDS = (16_000, 8000, 4000, 2000, 1000, 500, 250)
 # interpolated. Each column more, or less, changes them by this share; each output beyond the first by the next.
 SIZES = (100, 300, 1000, 2000, 4000, 16_000, 64_000)
 SECONDS = {
-    "full": (1.2, 2.5, 5.5, 10.0, 10.0, 18.0, 60.0),
-    "most": (0.8, 1.4, 3.2, 3.4, 4.2, 8.0, 30.0),
-    "some": (0.5, 1.0, 1.8, 2.1, 3.2, 6.0, 22.0),
-    "few": (0.4, 0.6, 1.2, 1.4, 2.0, 4.2, 15.0),
+    "full": (1.2, 2.5, 5.5, 10.0, 11.0, 24.0, 60.0),
+    "most": (0.8, 1.4, 3.2, 3.4, 5.2, 10.5, 35.0),
+    "some": (0.5, 1.0, 1.8, 2.1, 4.0, 7.2, 25.0),
+    "few": (0.4, 0.6, 1.2, 1.4, 2.8, 6.0, 18.0),
 }
 OF_A_COLUMN, OF_AN_OUTPUT = 0.015, 0.35
+# Seconds of a row that is only looked at, as for copies.
+OF_A_LOOK = 4e-5
 
 
 def effort_for(
@@ -105,7 +107,7 @@ def expected_seconds(plan: Effort, num_rows: int, num_features: int, num_outputs
         found = SECONDS[plan.name][-1] * rows / SIZES[-1]
     else:
         found = math.exp(float(np.interp(math.log(max(rows, 1)), logs, seconds)))
-    return found * max(0.5, 1 + OF_A_COLUMN * (num_features - 10)) * (1 + OF_AN_OUTPUT * (num_outputs - 1))
+    return found * max(0.5, 1 + OF_A_COLUMN * (num_features - 10)) * (1 + OF_AN_OUTPUT * (num_outputs - 1)) + OF_A_LOOK * num_rows
 
 
 def machine_speed() -> float:
