@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gwi
-from gwi import GWIRegressor
+from gwi import GWIRegressor, MaxTime
 from gwi.parts import Covariance, Gaussian, Paper, Trained
 
 from .answers import Case, Fitted
@@ -42,7 +42,7 @@ def on_numbers(name: str, num_rows: int = 36, **options: Any) -> None:
 
 on_numbers("auto", num_rows=60)
 on_numbers("auto, few rows")
-on_numbers("auto, little time", num_rows=52, max_time=3.0)
+on_numbers("auto, little time", num_rows=52, max_time=MaxTime(0.4, speed=1.0))
 on_numbers("svgp", mean="svgp")
 on_numbers("svgp, covariance in full", mean="svgp", covariance=Covariance("wasserstein", weight=1.0))
 on_numbers("svgp, input-dependent noise", mean="svgp", kernel="matern52", likelihood=Gaussian("input-dependent", tails="normal"))
