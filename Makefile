@@ -33,7 +33,7 @@ test test-all: export OMP_NUM_THREADS = 1
 # Processes that tests start would else compile the package again, each of them.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-test: install  ## run the tests (five to eight minutes on two cores)
+test: install  ## run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: install  ## run the tests and the long checks
