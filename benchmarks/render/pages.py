@@ -59,6 +59,7 @@ TABLES: dict[str, Callable[[], str]] = {
         speed_tables.fit_scores,
         speed_tables.max_time_kept,
         speed_tables.label_speed,
+        speed_tables.practice_scores,
         cost_tables.stream_speed,
         cost_tables.processes,
         cost_tables.scaling,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from statistics import mean, median
+from statistics import mean, median, stdev
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from benchmarks.render.markdown import table
 from benchmarks.tables.common.pictures import FONT, OTHER, OURS, OUTSIDE
+from benchmarks.tables.common.practice import NUMBERS
 from benchmarks.tables.common.records import read
 
 # The fit before members raced, in the record beside today's.
@@ -115,6 +116,26 @@ def label_speed() -> str:
         rows.append([name.removeprefix("mixed/"), f"{size:,}", *seconds, *losses])
     header = ["table", "rows", "gwi, s", "CatBoost, s", "boosting, s", "gwi, log loss", "CatBoost", "boosting"]
     return table(header, rows) if rows else NO_RECORD
+
+
+def practice_scores() -> str:
+    """NLL and CRPS of practice tables less those of the version before, table by table."""
+    found: dict[int, dict[str, dict[str, dict[str, float]]]] = {}
+    for record in read("fast_fits"):
+        if record["method"] in (OWN, BEFORE) and record["table"] in NUMBERS:
+            numbers = {key: float(record[key]) for key in ("nll", "crps", "coverage_95")}
+            found.setdefault(int(record["num_rows"]), {}).setdefault(record["table"], {})[record["method"]] = numbers
+    rows = []
+    for size, by_table in sorted(found.items()):
+        pairs = {name: by for name, by in by_table.items() if len(by) == 2}
+        nll = {name: by[OWN]["nll"] - by[BEFORE]["nll"] for name, by in pairs.items()}
+        crps = [by[OWN]["crps"] / by[BEFORE]["crps"] - 1 for by in pairs.values()]
+        if len(pairs) < 2:
+            continue
+        worst, held = max(nll, key=nll.__getitem__), mean(by[OWN]["coverage_95"] for by in pairs.values())
+        shown = [f"{mean(nll.values()):+.3f} ± {stdev(nll.values()) / len(nll) ** 0.5:.3f}", f"{nll[worst]:+.3f} ({worst})"]
+        rows.append([f"{size:,}", str(len(pairs)), *shown, f"{mean(crps):+.1%}", f"{held:.1%}"])
+    return table(["rows", "tables", "NLL less that before", "worst table", "CRPS", "95 % hold"], rows) if rows else NO_RECORD
 
 
 def draw() -> Figure:
