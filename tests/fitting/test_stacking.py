@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from gwi import GWIRegressor
-from gwi.fitting.stacking import WEIGHT_DEGREES, convex_weights, cross_fitted, student_precision
+from gwi.fitting.stacking import SMALLEST_SHARE, WEIGHT_DEGREES, convex_weights, cross_fitted, logit_weights, student_precision
 
 F64 = torch.float64
 
@@ -123,3 +123,18 @@ def test_a_mean_that_is_right_at_most_rows_is_not_given_up_for_a_few():
 
     model = GWIRegressor([near, coarse], random_state=0).fit(x[::2], y[::2], validation=(x[1::2], y[1::2]))
     assert {m.name: m.weights[0] for m in model.summary_.members}["near"] > 0.9
+
+
+def test_logits_that_hardly_count_are_left_out_and_the_others_weighed_again():
+    generator = torch.Generator().manual_seed(0)
+    truth = 2 * torch.randn(3, 500, dtype=F64, generator=generator)
+    y = torch.eye(3, dtype=F64)[torch.multinomial(truth.softmax(0).mT, 1, generator=generator)[:, 0]].mT
+    noise = torch.randn(4, 3, 500, dtype=F64, generator=generator)
+    members = torch.stack([truth + 0.3 * noise[0], truth + 0.3 * noise[1], 3 * noise[2], 3 * noise[3]])
+    weights, scale = logit_weights(members, y, torch.ones(500, dtype=F64))
+    assert ((weights == 0) | (weights >= SMALLEST_SHARE)).all()
+    assert (weights[2:] == 0).all()
+    assert float(weights.sum()) == pytest.approx(1.0)
+    alone, scale_alone = logit_weights(members[:2], y, torch.ones(500, dtype=F64))
+    torch.testing.assert_close(weights[:2], alone)
+    assert scale == pytest.approx(scale_alone)

@@ -7,6 +7,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gwi.core.kernels import with_lengthscales_times
 from gwi.fitting import pipeline
+from gwi.fitting.classification import ClassificationTask
 from gwi.fitting.data import FitOptions
 from gwi.fitting.hyperparameters import (
     ALL_ROWS,
@@ -77,6 +78,24 @@ def test_inducing_points_are_as_many_as_the_function_asks_for():
     wavy, flat = np.sin(6 * x).prod(1) + 0.003 * noise, x[:, 0] + noise
     assert len(many_rows(x, wavy).inducing_points) == MEAN_BASIS
     assert len(many_rows(x, flat).inducing_points) == SPARSE_INDUCING
+
+
+def test_few_points_stand_for_rows_with_labels_where_they_tell_as_much():
+    rng = np.random.default_rng(0)
+
+    def prior(x):
+        y = (x[:, 0] + rng.normal(size=len(x)) > 0).astype(np.int64)
+        task, options = ClassificationTask(np.array([0, 1])), FitOptions("auto", Covariance(), torch.Generator().manual_seed(0))
+        data = pipeline.array_data(task, x, y, options)
+        kernel = row_kernel("rbf", x.shape[1])[0]
+        return choose_prior(task.prior_data(data), kernel, options, judges_kernel_means=True, num_free=1), data
+
+    smooth, data = prior(rng.uniform(-1, 1, size=(700, 2)))
+    assert smooth.stands_for_rows
+    assert len(smooth.inducing_points) == len(smooth.basis) == SPARSE_INDUCING < len(data.x)
+    few, data = prior(rng.uniform(-1, 1, size=(SPARSE_INDUCING, 2)))
+    assert not few.stands_for_rows
+    assert few.inducing_points is data.x
 
 
 def test_the_covariance_takes_the_prior_that_describes_the_errors_of_the_means(monkeypatch):

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gwi.core.handover import Handover
-from gwi.core.linalg import cholesky, positive_semidefinite_factor, solve_lower, solve_lower_transposed
+from gwi.core.linalg import cholesky, positive_semidefinite_factor, solve_lower, solve_lower_transposed, triangular_factor
 from gwi.core.measures import kernel_factor, kernel_matrix, kernel_variance, residual_part
 
 # Of length-scales and their inverses, among columns whose relevance is asked for.
@@ -132,7 +132,7 @@ class SparsePosteriorKernel(Kernel):
             )
         self.prior_kernel = prior_kernel
         self.jitter = jitter
-        factor = positive_semidefinite_factor(whitened_covariance.detach(), name="the whitened covariance S")
+        factor = _whitened_factor(whitened_covariance.detach())
         # In row order, whatever the order of what came: products round by it, and a loaded model has to round the same way.
         self.inducing_points = nn.Parameter(
             inducing_points.detach().clone(memory_format=torch.contiguous_format), requires_grad=False
@@ -182,6 +182,13 @@ class SparsePosteriorKernel(Kernel):
         in_span = phi.mT @ self.whitened_factor
         batch = torch.broadcast_shapes(residual.shape[:-2], in_span.shape[:-2])
         return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in (residual, in_span)], dim=-1)
+
+
+def _whitened_factor(s: Float[Tensor, "*J M M"]) -> Float[Tensor, "*J M M"]:
+    """F with F Fᵀ = S: triangular where S is far enough from singular, because eigenvectors take ten times as long."""
+    is_diagonal = torch.equal(s, torch.diag_embed(s.diagonal(dim1=-2, dim2=-1)))
+    factor = None if is_diagonal else triangular_factor(s)
+    return positive_semidefinite_factor(s, name="the whitened covariance S") if factor is None else factor
 
 
 def whitened_features(

@@ -37,6 +37,8 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch
 
 # First jitter tried after the requested one, and the largest one accepted, both in units of the matrix's scale.
 _FIRST_JITTER = {torch.float64: 1e-14, torch.float32: 1e-6}
+# Of a triangular factor that is taken as it comes.
+SMALLEST_PIVOT = 1e-6
 _LARGEST_JITTER = {torch.float64: 1e-5, torch.float32: 1e-2}
 _NOTICEABLE_JITTER = {torch.float64: 1e-8, torch.float32: 1e-3}
 
@@ -216,6 +218,17 @@ class LogGaussian(torch.autograd.Function):
             pulled = -weight * solved
             by_rows = (pulled.mT if ctx.shared else pulled[..., 0]).sum_to_size(ctx.shapes[1])
         return by_covariance, by_rows, None, None
+
+
+def triangular_factor(matrix: Float[Tensor, "*J n n"]) -> Float[Tensor, "*J n n"] | None:
+    """A lower-triangular factor where the matrix, of size one or so, is far enough from singular; nothing where it is not.
+
+    Where a pivot is small, rounding errors may be all that it holds.
+    """
+    if not torch.isfinite(matrix).all():
+        return None
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return None if info.any() or factor.diagonal(dim1=-2, dim2=-1).min() < SMALLEST_PIVOT else factor
 
 
 def positive_semidefinite_factor(

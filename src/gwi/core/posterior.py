@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import NamedTuple, cast
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from gwi.core.kernel_terms import KernelGroup, KernelTerms
 from gwi.core.kernels import DisagreementKernel, SparsePosteriorKernel
-from gwi.core.linalg import solve_lower
+from gwi.core.linalg import solve_lower, triangular_factor
 from gwi.core.means import ConvexMean, KernelMean, SumMean
 from gwi.core.measures import GaussianMeasure, kernel_matrix, kernel_variance, residual_part
 from gwi.core.products import KernelProducts, Root
@@ -67,16 +68,14 @@ class CachedPosterior(nn.Module):
                 "The mean of a posterior to be prepared is a module: wrap a plain function in gwi.core.means.FixedMean."
             )
         lower = kernel.inducing_factor()
-        vectors, spectrum = _spectrum(kernel.whitened_factor)
-        spectrum = spectrum.reshape(-1, spectrum.shape[-1])
-        vectors = vectors.reshape(vectors.shape[-2:]) if len(spectrum) == 1 else vectors
-        num_outputs = len(spectrum)
+        roots = _roots(lower, kernel.whitened_factor)
+        lowest, root = roots.lowest, roots.of_kernel()
+        num_outputs = len(lowest)
         members, weights = _members(mean, lower.new_ones(num_outputs))
         own, others, self.terms = _taken_apart(members, kernel)
-        root = Root.of_kernel(lower, vectors, spectrum)
         self.basis, coefficients, left = own.prepared(len(members), num_outputs, lower, root)
         if self.basis.factor is not None:
-            root = Root.of_whitened(vectors, spectrum)
+            root = roots.of_whitened()
         self.groups = nn.ModuleList(group for other in (*others, *left) for group in other.group(len(members), num_outputs))
         self.shares_basis = [bool((part != 0).any()) for part in coefficients]
         # Products are for what is at rest; they need the kernel's closed form, and R beside k_Z.
@@ -87,7 +86,7 @@ class CachedPosterior(nn.Module):
         self.register_buffer("matrix", root.matrix)
         self.register_buffer("spectrum", root.spectrum)
         # S ⪰ s I says r ≥ s k, whatever is rounded.
-        self.register_buffer("lowest", spectrum.amin(-1).clamp(0, 1).reshape(num_outputs, 1))
+        self.register_buffer("lowest", lowest.clamp(0, 1).reshape(num_outputs, 1))
         self.register_buffer("weights", weights)
         self.has_weight = [bool(weight.any()) for weight in weights]
         self.register_buffer("coefficients", coefficients)
@@ -230,6 +229,33 @@ def with_disagreement(
     else:
         whole = DisagreementKernel(kernel, [], scale[:, None][:, :0], disagreement_weight, scale)
     return GaussianMeasure(mean, whole).requires_grad_(False).eval()
+
+
+@dataclass(frozen=True)
+class _Roots:
+    """Coordinates in both bases, and a number s with S ⪰ s I of each output."""
+
+    of_kernel: Callable[[], Root]
+    of_whitened: Callable[[], Root]
+    lowest: Float[Tensor, " J"]
+
+
+def _roots(lower: Float[Tensor, "M M"], factor: Float[Tensor, "*J M M"]) -> _Roots:
+    """From a triangular F and the triangular factor of I − S where there are both, else from eigenvalues of S."""
+    is_triangular = bool(factor.tril(-1).any()) and torch.equal(factor, factor.tril())
+    if is_triangular and bool((factor.diagonal(dim1=-2, dim2=-1) > 0).all()):
+        eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+        rest = triangular_factor(eye - factor @ factor.mT)
+        if rest is not None:
+            rest = rest[0] if rest.ndim == 3 and len(rest) == 1 else rest
+            # The largest eigenvalue of S⁻¹ is at most its trace.
+            lowest = 1 / solve_lower(factor, eye.expand_as(factor)).square().sum((-2, -1)).reshape(-1)
+            return _Roots(partial(Root.of_rest, lower, rest), partial(Root.of_rest, None, rest), lowest)
+    vectors, spectrum = _spectrum(factor)
+    spectrum = spectrum.reshape(-1, spectrum.shape[-1])
+    vectors = vectors.reshape(vectors.shape[-2:]) if len(spectrum) == 1 else vectors
+    of_kernel, of_whitened = partial(Root.of_kernel, lower, vectors, spectrum), partial(Root.of_whitened, vectors, spectrum)
+    return _Roots(of_kernel, of_whitened, spectrum.amin(-1))
 
 
 def _spectrum(factor: Float[Tensor, "*J M M"]) -> tuple[Float[Tensor, "*K M M"], Float[Tensor, "*J M"]]:

@@ -71,6 +71,18 @@ class Root:
         return cls(triangular_root(whole.mT), None, is_upper=True)
 
     @classmethod
+    def of_rest(cls, lower: Float[Tensor, "M M"] | None, rest: Float[Tensor, "*J M M"]) -> Root:
+        """For the basis k_Z, or φ where L is not given, from a triangular C with C Cᵀ = I − S.
+
+        Args:
+            lower: L.
+            rest: C.
+        """
+        if lower is None:
+            return cls(rest.mT.contiguous(), None, is_upper=True)
+        return cls(triangular_root(solve_lower_transposed(lower, rest).mT), None, is_upper=True)
+
+    @classmethod
     def of_whitened(cls, vectors: Float[Tensor, "*K M M"], spectrum: Float[Tensor, "J M"]) -> Root:
         """For the basis φ = L⁻¹ k_Z."""
         is_eye = vectors.ndim == 2 and torch.equal(vectors, torch.eye(len(vectors), dtype=vectors.dtype, device=vectors.device))

@@ -46,7 +46,7 @@ MOST_FACTOR_NUMBERS = 4e7
 MOST_OPERATIONS = 1e10
 # Covariances are solved for at most so many levels of curvature; classes whose curvatures differ by less than this factor share
 # one, and where there are still more levels those that are nearest.
-MOST_COVARIANCES, ALIKE = 16, 1.25
+MOST_COVARIANCES, ALIKE = 4, 1.5
 # Numbers (rows times classes) by which sets of labels are calibrated, some seconds of integrals, and the fewest rows.
 SCORED_NUMBERS, FEWEST_SCORED = 200_000, 10_000
 

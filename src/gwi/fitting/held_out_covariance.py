@@ -36,11 +36,9 @@ from gwi.parts import Covariance, DivergenceKind
 
 CovarianceName = Literal["wasserstein", "titsias", "trained", "zero"]
 
-# Duality gap of the S that is kept, which moves r by half a percent, less than the choice of the points that stand for all rows;
-# and of the one that only serves to find the level of the noise.
+# Duality gap of the S that is kept where β is asked for; where β is matched, and the level of r tempered after it, one that moves
+# r by half a percent is less than the choice of the points that stand for all rows.
 COVARIANCE_TOLERANCE, ROUGH_TOLERANCE = 1e-4, 1e-3
-
-
 # With context Z are at most so many rows, because S is solved for several times; they and the context stand for all points in ρ.
 CONTEXT_INDUCING, CONTEXT_ROWS = 150, 100
 # Rows among which Z are looked for then.
@@ -50,10 +48,10 @@ CONTEXT_SAMPLE = 4000
 def said_of_gap(covariances: Sequence[HeldOutCovariance]) -> str:
     """What a reader should know of an S that is not the optimum; nothing where it is."""
     gap = max(part.duality_gap for part in covariances)
-    if gap <= COVARIANCE_TOLERANCE:
+    if gap <= ROUGH_TOLERANCE:
         return ""
     return (
-        f"the covariance has a duality gap of {gap:.1e}, above {COVARIANCE_TOLERANCE:.0e}: its solver stopped early, or it was "
+        f"the covariance has a duality gap of {gap:.1e}, above {ROUGH_TOLERANCE:.0e}: its solver stopped early, or it was "
         'cut at the prior; covariance="titsias" has a closed form'
     )
 
@@ -164,8 +162,10 @@ class CovarianceSolver:
         """Whether Z are all rows, and each is judged by a Z without it."""
         return self.z is self.data.x and self.data.held_out.fold is not None
 
-    def solve(self, noise_variances: Sequence[float], tolerance: float = COVARIANCE_TOLERANCE) -> list[HeldOutCovariance]:
+    def solve(self, noise_variances: Sequence[float], tolerance: float | None = None) -> list[HeldOutCovariance]:
         """S for each level of noise, equal ones once."""
+        if tolerance is None:
+            tolerance = ROUGH_TOLERANCE if self.weight == "auto" else COVARIANCE_TOLERANCE
         levels = list(dict.fromkeys(noise_variances))
         betas = [self._fixed_weight] * len(levels) if self._gram is None else matched_divergence_weights(self._gram, levels)
         solved = {}

@@ -6,25 +6,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RQKernel
 from jaxtyping import Float, Int
-from sklearn.utils import check_array
 from torch import Tensor
 
-from gwi._validation import as_array
 from gwi.core.features import NetworkFeatures
-from gwi.core.inducing import Method, choose_inducing_points
+from gwi.core.inducing import choose_inducing_points
 from gwi.core.kernels import FeatureKernel, default_kernel, linear_kernel, with_lengthscales_times
 from gwi.core.means import KernelMean, titsias_coefficients
 from gwi.core.prior import PriorFit, Start, fit_prior
 from gwi.core.relevance import relevant_columns
 from gwi.core.row_sums import row_sums
 from gwi.fitting.data import FitData, FitOptions
-from gwi.fitting.held_out_covariance import decided_kind, unexplained_variance
+from gwi.fitting.held_out_covariance import decided_kind
+from gwi.fitting.points import explains, given_points, sample_rows
 from gwi.parts import Features
 
 # Up to so many rows every row is an inducing point, and the covariance is in closed form.
@@ -43,7 +41,7 @@ ROUGH_SAMPLE, ROUGH_TOLERANCE, FINER_STEPS, FINER_STEPS_OF_FOLDS = 300, 1e-4, 10
 REFINED_SAMPLE, REFINED_STEPS = 1000, 40
 # Above `ALL_ROWS` rows then so many by the collapsed bound of so many rows: twice the rows gain nothing on practice tables.
 WIDENED_SAMPLE, WIDENED_STEPS = 2000, 60
-# Classes have many targets and share one noise: theirs is the bound, up to so many inducing points. So it is where Z are given.
+# Where Z are given, it is the bound, up to so many of them.
 MAX_COLLAPSED = 1000
 # The share of the evidence at which its fit stops: hundredths of a nat on thousands of rows, less than any prediction can tell.
 # Steps by more rows cost more and stop sooner.
@@ -68,9 +66,9 @@ STARTS = (Start(0.1, 1.0), Start(0.01, 1.0), Start(0.1, 0.5))
 MANY_COLUMNS, CHEAP_ROWS, DOUBTFUL_NOISE = 8, 300, 0.1
 # Nats by which tops of the evidence differ that are not one and the same.
 SAME_TOP = 0.5
-# Above `ALL_ROWS` rows Z are the centres of the kernel mean's basis unless fewer leave less than this share of the noise open, by
-# so many rows: else r says less than the mean knows. On parkinsons with 2,500 rows, errors of 0.007 had a spread of 0.05.
-HIDDEN_BY_NOISE, EXPLAINED_ROWS = 0.1, 1000
+# Above `ALL_ROWS` rows Z are the centres of the kernel mean's basis unless fewer explain so many rows: else r says less than the
+# mean knows. On parkinsons with 2,500 rows, errors of 0.007 had a spread of 0.05.
+EXPLAINED_ROWS = 1000
 # Centres of a kernel mean beyond `ALL_ROWS` rows: more than the covariance's Z, because a mean costs less a point; but no more
 # than make M² N this number.
 MEAN_BASIS, MEAN_OPERATIONS = 1000, 7e10
@@ -96,6 +94,7 @@ class PriorChoice:
         inducing_points: Z of the covariance.
         basis: centres of a kernel mean's basis functions.
         of_bound: k and Z by which the covariance may do better: those of the collapsed bound, where the mean has another k.
+        stands_for_rows: whether Z are few in the place of all rows, of which they leave nothing open that noise does not hide.
     """
 
     kernel: Kernel
@@ -103,6 +102,7 @@ class PriorChoice:
     inducing_points: Float[Tensor, "M D"]
     basis: Float[Tensor, "B D"]
     of_bound: PriorChoice | None = None
+    stands_for_rows: bool = False
 
 
 def of_network(kernel: Any) -> bool:
@@ -199,7 +199,7 @@ def choose_prior(
     unit = data.held_out.unit if data.held_out.fold is not None and data.held_out.folds is None else None
     wide = isinstance(options.kernel, str) and is_wide(data.num_rows, x.shape[1])
     # Who asks for few inducing points gets the prior, and the noise, that suit them.
-    by_rows = num_free is None and asked == "auto" and isinstance(given, str)
+    by_rows = asked == "auto" and isinstance(given, str)
     bound: PriorFit | None = None
     if wide:
         prior = wide_prior(options.kernel, x, data.y, data.weight, generator, noise_of_each=of_each)
@@ -208,8 +208,12 @@ def choose_prior(
         # Only for numbers: indicators of classes have not been looked at.
         starts = STARTS if num_free is None and x.shape[1] >= MANY_COLUMNS else STARTS[:1]
         points = None if by_rows else z
-        prior = prior_for(kernel, x, data.y, data.weight, points, generator, unit=unit, noise_of_each=of_each, starts=starts)
-        if by_rows and unit is None and len(x) > EXACT_SAMPLE and options.effort.finer_prior:
+        # More rows than these gain nothing for labels: no more than these are looked at, and fewer lead the way.
+        some = sample_rows(x, EXACT_SAMPLE, generator) if by_rows and num_free is not None else slice(None)
+        parts = x[some], data.y[:, some], data.weight[some], points
+        units = None if unit is None else unit[some]
+        prior = prior_for(kernel, *parts, generator, unit=units, noise_of_each=of_each, starts=starts)
+        if by_rows and num_free is None and unit is None and len(x) > EXACT_SAMPLE and options.effort.finer_prior:
             prior = refined(prior, x, data.y, data.weight, generator, noise_of_each=of_each)
             if z is not x:
                 prior, bound = widened(prior, x, data.y, data.weight, z, generator, noise_of_each=of_each)
@@ -232,13 +236,19 @@ def choose_prior(
                 )
             )
     prior = replace(prior, without_folds=tuple(without))
+    if isinstance(given, str) and asked == "auto" and num_free is not None and len(x) > SPARSE_INDUCING:
+        # Labels are noisy: a few points often tell all that there is to know of them.
+        points = choose_inducing_points(x, SPARSE_INDUCING, given, kernel=prior.kernel, generator=generator) if z is x else z
+        if explains(prior, points, x[sample_rows(x, EXPLAINED_ROWS, generator)]):
+            return PriorChoice(kernel, prior, points, points, stands_for_rows=z is x)
     if asked != "auto" or z is x:
         return PriorChoice(kernel, prior, z, z)
     affordable = max(len(z), int((MEAN_OPERATIONS / data.num_rows) ** 0.5))
     count = int(min(MEAN_BASIS, options.effort.mean_basis, affordable) * min(1.0, most_inducing / ALL_ROWS))
     basis = x[sample_rows(x, count, generator)]
     # W₂²'s S has no closed form there, and takes half a minute with a thousand points.
-    if not by_rows or options.context is not None or decided_kind(options.covariance, "titsias", all_rows=False) != "titsias":
+    kind = decided_kind(options.covariance, "titsias", all_rows=False)
+    if num_free is not None or not by_rows or options.context is not None or kind != "titsias":
         return PriorChoice(kernel, prior, z, basis)
     some = x[sample_rows(x, EXPLAINED_ROWS, generator)]
 
@@ -246,11 +256,6 @@ def choose_prior(
         return PriorChoice(kernel, fit, z if explains(fit, z, some) else basis, basis)
 
     return replace(with_points(prior), of_bound=None if bound is None else with_points(bound))
-
-
-def explains(prior: PriorFit, z: Float[Tensor, "M D"], x: Float[Tensor, "N D"]) -> bool:
-    """Whether Z leave so little of f open at these rows that the noise hides it."""
-    return bool(unexplained_variance(prior, z, x).mean() <= HIDDEN_BY_NOISE * prior.noise_variance)
 
 
 def prior_for(
@@ -382,18 +387,3 @@ def widened(
 
     more = replace(more, start=prior.start)
     return (more, None) if error(more) < error(prior) else (prior, more)
-
-
-def sample_rows(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """The places of at most so many rows, at random and in random order."""
-    return torch.randperm(len(x), generator=generator)[:count].to(x.device)
-
-
-def given_points(inducing_points: Any, data: FitData) -> Method | Float[Tensor, "M D"]:
-    """How Z is chosen, or Z itself on standardised rows."""
-    if isinstance(inducing_points, str):
-        return cast(Method, "kmeans" if inducing_points == "auto" else inducing_points)
-    z = check_array(as_array(inducing_points), dtype=np.float64)
-    if z.shape[1] != data.x.shape[1]:
-        raise ValueError(f"inducing_points need {data.x.shape[1]} columns, like the rows; got {z.shape[1]}.")
-    return data.scales.rows(np.unique(z, axis=0), data.x.device)

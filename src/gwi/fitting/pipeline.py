@@ -239,8 +239,9 @@ def finish(
     fitted, refined, said = task.refine(data, prior, stacked, options)
     z, context = with_context(data, fitted, prior.inducing_points, options)
     rows = task.covariance_data(data, refined)
+    sparse = "titsias" if prior.stands_for_rows else task.sparse_covariance
     solver = CovarianceSolver(
-        rows, fitted, z, options.covariance, context, task.sparse_covariance, options.divergence, task.distance(data, refined)
+        rows, fitted, z, options.covariance, context, sparse, options.divergence, task.distance(data, refined)
     )
     covariances = solver.solve(task.noise_levels(rows, solver, refined))
     s = torch.stack([part.whitened_covariance for part in covariances])

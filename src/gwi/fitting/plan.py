@@ -107,7 +107,7 @@ def classification_members(num_rows: int, num_features: int, num_classes: int) -
     rounds = 150 if num_classes < 5 else 60
     leaves = 15 if num_rows < 3000 else 31 if num_rows <= LARGE else 127
     boosting = HistGradientBoostingClassifier(max_iter=rounds, learning_rate=0.1, max_leaf_nodes=leaves, early_stopping=False)
-    trees = ExtraTreesClassifier(200 if num_rows <= LARGE else 50)
+    trees = ExtraTreesClassifier(100 if num_rows <= LARGE else 50)
     members: list[Any] = ["svgp", "linear", "network", boosted(boosting)]
     return members if num_rows > MANY_ROWS else [*members, forest(trees)]
 

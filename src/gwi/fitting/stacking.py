@@ -25,6 +25,8 @@ NUM_WEIGHT_FOLDS, FEWEST_CROSS_FITTED = 5, 20
 WEIGHT_DEGREES, SMALLEST_VARIANCE = 5.0, 1e-6
 # Nats that a stack of logits pays for twice the scale, or none, of its members.
 SCALE_PENALTY = 2.0
+# A share of the logits below which a mean is left out, and the others are weighed again.
+SMALLEST_SHARE = 0.06
 
 
 def convex_weights(
@@ -133,7 +135,12 @@ def logit_weights(
         products = found.x.clip(0.0)
     products = products * own.cpu().numpy()
     # Weights that no prediction can tell from zero would keep their members in the model for nothing.
-    products = np.where(products < 1e-3 * products.sum(), 0.0, products)
+    kept = products >= SMALLEST_SHARE * products.sum()
+    if not kept.all():
+        rest, total_of_rest = logit_weights(held_out[torch.from_numpy(kept)], y, sample_weight, scale=scale)
+        weights = torch.zeros_like(own)
+        weights[torch.from_numpy(kept).to(own.device)] = rest
+        return weights, total_of_rest
     return torch.from_numpy(products / products.sum()).to(held_out), float(products.sum())
 
 

@@ -23,7 +23,7 @@ class Covariance(BaseEstimator):
             first; else the second, but for classes with fewer inducing points than rows, which have the first.
         weight: β, of the divergence, for standardised targets; ``"auto"`` is the matched weight, 1.0 the paper's.
         num_inducing: M; ``"auto"`` takes every row when they are few, else 300, or with Titsias' S 1,000 where 300 leave more of
-            the function open than noise hides.
+            the function open than noise hides. Of few rows with labels 300 are enough where they leave less.
         inducing_points: how Z is chosen, ``"kmeans"``, ``"random"`` or ``"greedy"``, or Z itself in the units of the rows;
             ``"auto"`` is k-means, on pixels rows at random.
         kernel_fit: k is fitted to the ``"targets"``, or to the mean's ``"residuals"`` on held-out rows.
