@@ -150,6 +150,11 @@ class ConditionedPosterior(nn.Module):
         return self.first.scale
 
     @property
+    def disagrees(self) -> bool:
+        """Whether means that disagree are part of the variance."""
+        return self.first.disagrees
+
+    @property
     def basis(self) -> nn.Module:
         """That of `first`."""
         return self.first.basis
@@ -186,6 +191,14 @@ class ConditionedPosterior(nn.Module):
         """Mean and variance of F(x) at each row."""
         mean, variance, rest = self.parts(x)
         return mean, self.scale[:, None] * variance + rest
+
+    def remaining(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """What is left of r at each row."""
+        return self.parts(x)[1]
+
+    def variance(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """That of F."""
+        return self.marginals(x)[1]
 
     def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:
         """Mean and covariance of F at each batch of rows, differentiable in x where the mean is."""

@@ -165,6 +165,14 @@ class CachedPosterior(nn.Module):
             return mean, variance, torch.zeros_like(variance)
         return mean, variance, self.gamma[:, None] * spread.square().sum(0).expand_as(variance)
 
+    def remaining(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """r at each row, without the means."""
+        return self._evaluate(x)[1].expand(len(self.scale), -1)
+
+    def variance(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
+        """That of F, and the means are asked only where they have a part in it."""
+        return self.marginals(x)[1] if self.disagrees else self.scale[:, None] * self.remaining(x)
+
     def at(self, x: Float[Tensor, "N D"]) -> AtRows:
         """What `cross` needs of rows."""
         own, variance, coordinates = self._evaluate(x, coordinates=True)

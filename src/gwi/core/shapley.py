@@ -35,7 +35,7 @@ class Shapley:
         base: mean value of the background rows.
         whole: the value of x.
         standard_error: of each part, of orders drawn at random; zero where all coalitions were looked at.
-        num_evaluations: of the game, without those of the background rows.
+        num_evaluations: of the game.
     """
 
     parts: Float[Tensor, "J D"]
@@ -111,6 +111,7 @@ def _plan(players: Int[Tensor, " n"], budget: int, generator: torch.Generator) -
 def shapley_values(
     game: Game,
     differs: Bool[Tensor, "B D"],
+    whole: Float[Tensor, " J"],
     background_values: Float[Tensor, "J B"],
     *,
     budget: int,
@@ -121,13 +122,12 @@ def shapley_values(
     Args:
         game: gives values of coalitions with background rows.
         differs: whether the row and a background row differ in a column.
+        whole: the value of the row.
         background_values: of the background rows themselves.
         budget: evaluations that are aimed for, of all background rows together. Two orders of each are the least.
         generator: of the orders.
     """
     num_background, num_players = differs.shape
-    every = differs.new_ones(1, num_players)
-    whole = game(every, torch.zeros(1, dtype=torch.long, device=differs.device))[:, 0]
     plans = [_plan(row.nonzero()[:, 0], budget // num_background, generator) for row in differs]
     values = _evaluated(game, plans, num_players, whole)
     found = whole.new_zeros(len(whole), num_background, num_players)
@@ -148,7 +148,7 @@ def shapley_values(
     elif single:
         square_error = square_error + torch.nan
     base, parts = background_values.mean(1), found.mean(1)
-    count = sum(len(plan.chosen) for plan in plans) + 1
+    count = sum(len(plan.chosen) for plan in plans)
     return Shapley(parts, base, whole, square_error.sqrt(), count)
 
 

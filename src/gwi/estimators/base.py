@@ -25,10 +25,11 @@ from gwi._progress import Report, progress, silent
 from gwi._validation import floating_dtype
 from gwi.core.measures import GaussianMeasure
 from gwi.core.scaling import Watch
-from gwi.estimators import inputs
+from gwi.estimators import explaining, inputs
 from gwi.estimators.makers import maker_of
 from gwi.estimators.module_rows import parts_to_predict
 from gwi.evaluation.checks import severe_warnings
+from gwi.evaluation.explanation import Explanation
 from gwi.exceptions import GWIWarning
 from gwi.fitting.data import ArrayData, FitOptions
 from gwi.fitting.frame_learners import frame_predictors
@@ -272,6 +273,44 @@ class GWIEstimator(BaseEstimator):
         kept = weight > 0
         self.model_, self.summary_ = updated(self.model_, self.summary_, rows[kept], targets[kept], weight[kept])
         return self
+
+    def explain(
+        self,
+        X: Any,
+        *,
+        background: Any = None,
+        training_rows: Any = None,
+        max_evaluations: int = explaining.MAX_EVALUATIONS,
+        random_state: int = 0,
+    ) -> Explanation:
+        """Why the model is unsure at rows: what each column adds to the variance of f, and which known rows speak for them.
+
+        Parts are Shapley values of the epistemic variance; absent columns are those of background rows. With Gaussian noise it is
+        `decompose(X).epistemic`; of a logarithm, or behind a link, that of f on its own scale, of classes that of each logit.
+
+        Args:
+            X: rows, or one of them.
+            background: rows that stand for what is usual, or how many inducing points to take for them; 16 when None.
+            training_rows: rows of the fit, to look among for those that speak for a row; the model's inducing points when None.
+            max_evaluations: of the variance for one row, about. Parts are exact where they are enough for all coalitions of
+                columns, and then drawn by orders of columns with a standard error.
+            random_state: seed of the orders.
+
+        Returns:
+            A record that prints as a table; ``gwi.plots.plot_explanation`` draws it.
+
+        Raises:
+            UserError: for rows that are no table, and where the model keeps no rows and no background is given.
+        """
+        check_is_fitted(self, "model_")
+        return explaining.explain(
+            self,
+            X,
+            background=background,
+            training_rows=training_rows,
+            max_evaluations=max_evaluations,
+            random_state=random_state,
+        )
 
     def share_seen(self, X: Any, y: Any) -> float:
         """The share of these rows, with targets, that the model was fitted to; NaN for streams, and files without hashes."""

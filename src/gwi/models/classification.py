@@ -124,6 +124,25 @@ class ClassificationModel:
         mean, variance = self.cached.marginals(rows)
         return self.logit_scale * mean, self.logit_scale**2 * variance
 
+    @property
+    def quantity(self) -> str:
+        """What f is, for a reader."""
+        return "the logit"
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The labels, for a reader."""
+        return tuple(map(str, self.classes.tolist()))
+
+    def leading_outputs(self, X: Shaped[NDArray[Any], "N ..."]) -> Int[NDArray[Any], " N"]:
+        """Of each row the output that is looked at first: the most probable class."""
+        return self.probabilities(X)[0].argmax(1)
+
+    @torch.no_grad()
+    def variance_of_f(self, x: Float[Tensor, "n E"]) -> Float[Tensor, "J n"]:
+        """Of each logit at rows that Q knows, scaled and tempered."""
+        return self.logit_scale**2 * self.cached.variance(x)
+
     def probabilities_of(self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> tuple[Tensor, Tensor]:
         """E p, and the expected entropy of p, of logits with this mean and variance."""
         if self.epsilon is None:

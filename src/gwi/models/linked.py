@@ -46,6 +46,22 @@ class LinkedModel(NumberModel):
         return torch.as_tensor(self.tempering_factor)
 
     @property
+    def _is_location(self) -> bool:
+        """Whether y, or its logarithm, is f and noise; else a link stands between them."""
+        one = np.ones(1)
+        return isinstance(law_of_family(self.family, one, one, one), Law)
+
+    @property
+    def scale_of_f(self) -> Float[Array, " J"]:
+        """What f is multiplied by to be in the unit of `quantity`."""
+        return self.scales.y_scale if self._is_location else np.ones(1)
+
+    @property
+    def quantity(self) -> str:
+        """What f is, for a reader."""
+        return super().quantity if self._is_location else f"f of {self.family.name}"
+
+    @property
     def num_columns(self) -> int:
         """Numbers of a target: two where it may be known by its bounds."""
         return self.family.num_columns

@@ -142,6 +142,31 @@ class NumberModel(ABC):
         return None
 
     @property
+    def scale_of_f(self) -> Float[Array, " J"]:
+        """What f is multiplied by to be in the unit of `quantity`."""
+        return self.scales.y_scale
+
+    @property
+    def quantity(self) -> str:
+        """What f is, for a reader."""
+        return "log y" if self.outcome.log else "y"
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Of the targets, for a reader."""
+        return ("y",) if len(self.noises) == 1 else tuple(f"target {j}" for j in range(len(self.noises)))
+
+    def leading_outputs(self, X: NDArray[Any]) -> Int[NDArray[Any], " N"]:
+        """Of each row the output that is looked at first."""
+        return np.zeros(len(X), dtype=np.int64)
+
+    @torch.no_grad()
+    def variance_of_f(self, x: Float[Tensor, "n E"]) -> Float[Tensor, "J n"]:
+        """Of f at rows that Q knows, tempered, in the unit of `quantity` squared."""
+        factor = self.scale_of_f**2 * (self.tempering_factor if self._scale_of_variance is None else 1.0)
+        return x.new_tensor(factor)[:, None] * self.cached.variance(x)
+
+    @property
     def device(self) -> torch.device:
         """Where the tensors live."""
         return self.posterior.kernel.inducing_points.device

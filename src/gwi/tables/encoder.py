@@ -149,18 +149,31 @@ class Encoder:
         require_columns(self.inputs, table.names, table.source.path)
         unlike = Unlike() if unlike is None else unlike
         result = np.zeros((len(table), len(self.features)))
-        far = (FAR_AWAY if result.shape[1] <= WIDE else FAR_AWAY_IF_WIDE) * math.sqrt(result.shape[1])
         for column, place in self.places():
             values, new = _features(column, table)
             blank = (values[:, -1] == 1) & (values.shape[1] - 1 not in column.kept)
             values = values[:, column.kept]
             result[:, place] = np.where(np.isnan(values), np.array(column.fill), values)
-            result[new | blank, -1] = far
+            result[new | blank, -1] = self.far_away
             unlike.new[column.name] += int(new.sum())
             unlike.blank[column.name] += int(blank.sum())
             if new.any() and len(unlike.examples[column.name]) <= NUM_EXAMPLES:
                 unlike.examples[column.name] |= dict.fromkeys(texts(table[new], column.name).to_pylist())
         return result
+
+    @property
+    def far_away(self) -> float:
+        """The last number of rows with a cell that is unlike all known ones."""
+        num_features = len(self.features)
+        return (FAR_AWAY if num_features <= WIDE else FAR_AWAY_IF_WIDE) * math.sqrt(num_features)
+
+    def unlike_cells(self, table: Table) -> Bool[NDArray[Any], "N C"]:
+        """Which cells of the columns that are used are unlike all known ones: what sets the last number of their rows."""
+        found = np.zeros((len(table), len(self.columns)), dtype=np.bool_)
+        for place, column in enumerate(self.columns):
+            values, new = _features(column, table)
+            found[:, place] = new | ((values[:, -1] == 1) & (values.shape[1] - 1 not in column.kept))
+        return found
 
     def note_outside(self, outside: Bool[NDArray[Any], "N F"], unlike: Unlike) -> None:
         """Count the rows whose numbers or dates are outside of what training rows had."""
