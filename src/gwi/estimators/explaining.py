@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -72,7 +73,7 @@ def explain(
     *,
     background: Any = None,
     training_rows: Any = None,
-    max_evaluations: int = MAX_EVALUATIONS,
+    max_evaluations: Any = MAX_EVALUATIONS,
     random_state: int = 0,
 ) -> Explanation:
     """See `GWIEstimator.explain`."""
@@ -88,7 +89,7 @@ def explain(
             "some rows as a data frame."
         )
     with torch.no_grad():
-        variance = _variance(estimator)
+        variance = partial(_variance, estimator.model_)
         base, whole = variance(others.numbers), variance(rows.numbers)
         found = []
         for i in range(len(rows.numbers)):
@@ -209,14 +210,14 @@ def herded(z: Float[Tensor, "M D"], count: int) -> list[int]:
     return found
 
 
-def _variance(estimator: Any) -> Callable[[Array], Tensor]:
+def _variance(model: Any, numbers: Array) -> Tensor:
     """The variance of f at rows of numbers."""
-    model = estimator.model_
+    return torch.cat([model.variance_of_f(x) for x in model.rows(numbers)], dim=1)
 
-    def variance(numbers: Array) -> Tensor:
-        return torch.cat([model.variance_of_f(x) for x in model.rows(numbers)], dim=1)
 
-    return variance
+def _embedded(model: Any, numbers: Array) -> Tensor:
+    """Rows of numbers as Q knows them."""
+    return torch.cat(list(model.rows(numbers)))
 
 
 def _game(
@@ -262,7 +263,14 @@ def _joined(first: Table, others: Table, names: Sequence[str]) -> Table:
     return Table(first.source, data.unify_dictionaries(), np.arange(len(data)))
 
 
-def _carried(estimator: Any, names: Sequence[str], mix: Table, chosen: Array, of: Array, numbers: Array) -> Array:
+def _carried(
+    estimator: Any,
+    names: Sequence[str],
+    mix: Table,
+    chosen: Bool[NDArray[Any], "n D"],
+    of: Int[NDArray[Any], " n"],
+    numbers: Float[Array, "n F"],
+) -> Float[Array, "n F"]:
     """Rows with what predictors of frames say of them now."""
     import pyarrow as pa
 
@@ -275,13 +283,13 @@ def _known_rows(estimator: Any, columns: Columns, rows: Rows, known: Rows | None
     """What is left of the prior variance at each row, and the known rows that take most of it away."""
     model = estimator.model_
     cached, prior = model.cached, model.posterior.kernel.prior_kernel
-    x = torch.cat(list(model.rows(rows.numbers)))
+    x = _embedded(model, rows.numbers)
     if known is None:
         # Rows of updates are known, too.
         seen = getattr(cached, "observations", None)
         z = torch.cat([model.posterior.kernel.inducing_points, *([] if seen is None else [seen.points])]).detach()
     else:
-        z = torch.cat(list(model.rows(known.numbers)))
+        z = _embedded(model, known.numbers)
     at_x, at_z = kernel_variance(prior, x).reshape(-1), kernel_variance(prior, z).reshape(-1)
     tiny = torch.finfo(x.dtype).tiny
     left = cached.remaining(x).mean(0) / at_x.clamp_min(tiny)
