@@ -16,7 +16,7 @@ from gwi import Covariance, Gaussian, GWIRegressor, diagnose
 from gwi._progress import silent
 from gwi.cli import commands as cli
 from gwi.core.kernels import default_kernel
-from gwi.estimators.tables import load_for_tables, predict_table
+from gwi.estimators.tables import encoder_of, load_for_tables, predict_table
 from gwi.evaluation.checks import Finding
 from gwi.plots.calibration import LEVELS, promises
 from gwi.plots.numbers import percent, shown
@@ -77,7 +77,7 @@ def test_the_page_stands_alone_and_text_of_the_table_is_escaped(folder, model):
     assert len(names) == len(set(names))
     assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', found)) <= {(n, "") for n in names} | {("", n) for n in names}
     assert "nan" not in re.sub(r"<style>.*</style>", "", found, flags=re.DOTALL).lower().replace("finance", "")
-    assert found.count("<svg viewBox") == found.count("</svg>") == found.count('role="img"><title>') == (6 if model == "y" else 3)
+    assert found.count("<svg viewBox") == found.count("</svg>") == found.count('role="img"><title>') == (9 if model == "y" else 6)
 
 
 def test_scores_and_rows_are_those_of_the_file(folder):
@@ -141,7 +141,8 @@ def test_parquet_and_rows_without_a_target_and_one_row(folder, tmp_path):
 
 
 def test_the_kernel_listens_to_the_column_that_matters(folder):
-    heard = heard_columns(load_for_tables(folder / "y.gwi"))
+    model = load_for_tables(folder / "y.gwi")
+    heard = heard_columns(model, encoder_of(model))
     assert {item.name for item in heard} == {HOSTILE, "town"}
     assert sum(item.share for item in heard) == pytest.approx(1)
     assert heard[0].share >= heard[1].share

@@ -312,6 +312,33 @@ class GWIEstimator(BaseEstimator):
             random_state=random_state,
         )
 
+    def report(self, X: Any, y: Any, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> str:
+        """A page on how the model does on rows with known targets: the one that ``gwi report`` writes.
+
+        Args:
+            X: rows, which the model has not seen.
+            y: their targets.
+            path: where to write it; nowhere when None.
+            overwrite: whether a file that is there already is replaced.
+
+        Returns:
+            The page, HTML that needs nothing else.
+
+        Raises:
+            FileExistsError: when there is such a file and `overwrite` is False.
+            UserError: for rows that are no table, or without targets.
+        """
+        # The one import that points up: see decision 24.
+        from gwi.report.from_python import report_on
+
+        check_is_fitted(self, "model_")
+        if path is not None and not overwrite and os.path.lexists(path):
+            raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
+        page = report_on(cast("Any", self), X, y)
+        if path is not None:
+            write_atomically(path, page.encode())
+        return page
+
     def share_seen(self, X: Any, y: Any) -> float:
         """The share of these rows, with targets, that the model was fitted to; NaN for streams, and files without hashes."""
         rows = inputs.own_columns(self, self._rows(X))

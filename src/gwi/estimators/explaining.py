@@ -24,6 +24,7 @@ from gwi.estimators.inputs import checked_rows, own_columns
 from gwi.evaluation.explanation import Explanation, KnownRow
 from gwi.exceptions import UserError
 from gwi.tables.decoding import UNKNOWN, cell_text, cells_of
+from gwi.tables.encoder import far_away
 from gwi.tables.frames import array_table, frame_table, is_frame
 from gwi.tables.source import Table
 
@@ -125,7 +126,7 @@ def _columns(estimator: Any) -> Columns:
     player = np.full(num_numbers, -1)
     for column, place in learned.places():
         player[place] = names.index(column.name)
-    return Columns(names, player, (len(learned.features) - 1, learned.far_away))
+    return Columns(names, player, (len(learned.features) - 1, far_away(len(learned.features))))
 
 
 def _rows(estimator: Any, columns: Columns, X: Any, what: str) -> Rows:
@@ -241,8 +242,8 @@ def _game(
         chosen, of = inside.cpu().numpy(), places.cpu().numpy()
         numbers = np.where(chosen[:, spread] & (player >= 0), own, back[of])
         if columns.last is not None:
-            place, far_away = columns.last
-            numbers[:, place] = np.where(np.where(chosen, rows.unlike[i], others.unlike[of]).any(1), far_away, 0.0)
+            place, unlike_all = columns.last
+            numbers[:, place] = np.where(np.where(chosen, rows.unlike[i], others.unlike[of]).any(1), unlike_all, 0.0)
         if mix is not None:
             numbers = _carried(estimator, columns.names, mix, chosen, of, numbers)
         return variance(numbers)

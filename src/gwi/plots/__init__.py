@@ -8,6 +8,7 @@ from gwi.plots.any_target import plot_calibration, plot_pit
 from gwi.plots.calibration import plot_coverage_by_prediction
 from gwi.plots.counts import plot_rootogram
 from gwi.plots.errors import plot_actual_vs_predicted, plot_errors
+from gwi.plots.explanation import plot_explanation
 from gwi.plots.histograms import plot_confidence, plot_outlier_scores
 from gwi.plots.scores import plot_scores
 from gwi.plots.slices import plot_prediction, plot_uncertainty_map
@@ -20,6 +21,7 @@ __all__ = [
     "plot_confidence",
     "plot_coverage_by_prediction",
     "plot_errors",
+    "plot_explanation",
     "plot_outlier_scores",
     "plot_pit",
     "plot_prediction",

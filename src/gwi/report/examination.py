@@ -7,13 +7,16 @@ from types import ModuleType
 
 import numpy as np
 from gpytorch.kernels import Kernel
+from jaxtyping import Float
 
 from gwi._progress import Report
-from gwi.estimators.tables import Estimator, encoder_of, judge_table, known_rows, score_judged
-from gwi.evaluation.judged import TargetKind
+from gwi._typing import Array
+from gwi.estimators.tables import Estimator, encoder_of, judge_table, known_rows, score_judged, table_rows
+from gwi.evaluation.judged import Judged, TargetKind
 from gwi.report import classification, levels, regression, times
 from gwi.report.examined import Examined
 from gwi.streaming.batches import Sample
+from gwi.tables.encoder import Encoder
 from gwi.tables.source import Source, Table, read_parts
 from gwi.tables.transformer import Encoded
 from gwi.tables.unlike import Unlike
@@ -52,12 +55,35 @@ def examine(
     table, _ = known_rows(estimator, everything)
     report("predictions", 0.0)
     judged = judge_table(estimator, table, unlike)
-    scores = score_judged(estimator, [judged])
-    X = encoder_of(estimator).transform(table)
-    ood = np.asarray(estimator.ood_score(Encoded(X)))
     report("diagnosis", 0.5)
+    X = table_rows(estimator, table) if len(table) else np.empty((0, 0))
+    return examined(estimator, encoder_of(estimator), table, X, judged, num_rows, len(everything) - len(table))
+
+
+def examined(
+    estimator: Estimator,
+    encoder: Encoder,
+    table: Table,
+    X: Float[Array, "N D"],
+    judged: Judged,
+    num_rows: int,
+    num_without_target: int,
+) -> Examined:
+    """Scores, outlier scores and faults of predictions.
+
+    Args:
+        estimator: the model.
+        encoder: of its columns.
+        table: rows with a target.
+        X: their numbers.
+        judged: predictions and targets.
+        num_rows: of which these are some.
+        num_without_target: rows that were left out.
+    """
+    scores = score_judged(estimator, [judged])
+    ood = np.asarray(estimator.ood_score(Encoded(X)))
     checked = KINDS[estimator._kind].check(estimator, X, judged)
-    return Examined(estimator, table, judged, ood, scores, num_rows, len(everything) - len(table), checked)
+    return Examined(estimator, encoder, table, judged, ood, scores, num_rows, num_without_target, checked)
 
 
 @dataclass(frozen=True)
@@ -77,18 +103,19 @@ class Heard:
     own_unit: float
 
 
-def heard_columns(estimator: Estimator) -> tuple[Heard, ...]:
+def heard_columns(estimator: Estimator, encoder: Encoder) -> tuple[Heard, ...]:
     """The columns by how much the kernel listens to them; none where it has one length-scale for all."""
     kernel = estimator.posterior_.kernel.prior_kernel
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
     scale = parts[0].lengthscale.detach().cpu().double().flatten().numpy() if len(parts) == 1 else np.empty(0)
-    if len(scale) != len(encoder_of(estimator).features) or len(scale) == 1:
+    num_numbers = sum(len(column.kept) for column in encoder.columns)
+    if not num_numbers <= len(scale) <= len(encoder.features) or len(scale) == 1:
         return ()
     x_scale = estimator.model_.embedding.scales.x_scale
     # Without the last number, which is the same in all known rows.
-    weight = scale[:-1] ** -2.0
+    weight = scale[:num_numbers] ** -2.0
     result = []
-    for column, own in encoder_of(estimator).places():
+    for column, own in encoder.places():
         unit = float(scale[own][0] * x_scale[own][0]) if len(column.kept) == 1 and column.kind == "number" else float("nan")
         result.append(Heard(column.name, float(weight[own].sum() / weight.sum()), float(scale[own].min()), unit))
     return tuple(sorted(result, key=lambda heard: -heard.share))

@@ -12,6 +12,7 @@ from gwi._typing import Array
 from gwi.estimators.tables import Estimator
 from gwi.evaluation.checks import Finding
 from gwi.evaluation.judged import Judged
+from gwi.tables.encoder import Encoder
 from gwi.tables.source import Table
 
 NUM_UNCERTAIN, NUM_SURPRISING = 10, 5
@@ -50,6 +51,7 @@ class Examined:
 
     Attributes:
         estimator: the model.
+        encoder: of its columns.
         table: the rows.
         judged: predictions and targets.
         ood: the outlier score of each row.
@@ -60,6 +62,7 @@ class Examined:
     """
 
     estimator: Estimator
+    encoder: Encoder
     table: Table
     judged: Judged
     ood: Float[Array, " N"]

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from gpytorch.kernels import AdditiveKernel
 
-from gwi.estimators.tables import Estimator, encoder_of
+from gwi.estimators.tables import Estimator
 from gwi.plots.histograms import draw_outlier_scores
 from gwi.report.examination import KINDS, heard_columns
 from gwi.report.examined import Examined
+from gwi.report.reasons import reasons
 from gwi.report.rendering import Cell, picture, render, short
+from gwi.tables.frames import FrameSource
 
 MOST_SHOWN_COLUMNS = 6
 # A number with a point, and as long as one is shown with all its digits.
@@ -30,7 +32,9 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
         found=found,
         num_rows=len(found.table),
         task=estimator.task,
-        encoder=encoder_of(estimator),
+        encoder=found.encoder,
+        num_numbers=estimator.model_.embedding.num_own,
+        in_memory=isinstance(found.table.source, FrameSource),
         held_out_scores=getattr(estimator, "held_out_scores_", {}),
         summary=estimator.summary_,
         kernel=_kernel(estimator),
@@ -39,7 +43,8 @@ def report_page(found: Examined, model_name: str, data_name: str) -> str:
         outliers=picture("outliers", lambda ax: draw_outlier_scores(ax, found.ood)),
         outlier_scores=[round(float(np.quantile(found.ood, share)), 3) for share in (0.5, 0.95)],
         records=_rows_to_look_at(found),
-        heard=heard_columns(estimator),
+        heard=heard_columns(estimator, found.encoder),
+        reasons=reasons(found),
         **KINDS[estimator._kind].details(found),
     )
 
@@ -55,10 +60,10 @@ def input_cell(value: object) -> str | Cell:
 
 def _shown_columns(found: Examined) -> list[str]:
     """Columns that tell rows apart come first, then those that the kernel listens to most."""
-    columns = encoder_of(found.estimator)
+    columns = found.encoder
     used = [column.name for column in columns.columns]
     spare = [name for name in found.table.names if name not in used and name != columns.target]
-    heard = [heard.name for heard in heard_columns(found.estimator)] or used
+    heard = [heard.name for heard in heard_columns(found.estimator, columns)] or used
     return (spare[:2] + heard)[:MOST_SHOWN_COLUMNS]
 
 

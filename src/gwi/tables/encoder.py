@@ -154,18 +154,12 @@ class Encoder:
             blank = (values[:, -1] == 1) & (values.shape[1] - 1 not in column.kept)
             values = values[:, column.kept]
             result[:, place] = np.where(np.isnan(values), np.array(column.fill), values)
-            result[new | blank, -1] = self.far_away
+            result[new | blank, -1] = far_away(result.shape[1])
             unlike.new[column.name] += int(new.sum())
             unlike.blank[column.name] += int(blank.sum())
             if new.any() and len(unlike.examples[column.name]) <= NUM_EXAMPLES:
                 unlike.examples[column.name] |= dict.fromkeys(texts(table[new], column.name).to_pylist())
         return result
-
-    @property
-    def far_away(self) -> float:
-        """The last number of rows with a cell that is unlike all known ones."""
-        num_features = len(self.features)
-        return (FAR_AWAY if num_features <= WIDE else FAR_AWAY_IF_WIDE) * math.sqrt(num_features)
 
     def unlike_cells(self, table: Table) -> Bool[NDArray[Any], "N C"]:
         """Which cells of the columns that are used are unlike all known ones: what sets the last number of their rows."""
@@ -204,6 +198,11 @@ class Encoder:
         if (encoder.target and not columns) or len({column.name for column in columns}) < len(columns):
             raise ValueError("The description of the columns has none, or one of them twice.")
         return encoder
+
+
+def far_away(num_features: int) -> float:
+    """The last number of rows with a cell that is unlike all known ones."""
+    return (FAR_AWAY if num_features <= WIDE else FAR_AWAY_IF_WIDE) * math.sqrt(num_features)
 
 
 def _column_from_json(part: Any) -> Column:
