@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gwi.parts import RobustMax as RobustMax
     from gwi.parts import StudentT as StudentT
     from gwi.parts import Trained as Trained
+    from gwi.report.side_by_side import compare as compare
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ _NAMES = {
     "estimators.predictor": ["Predictor"],
     "estimators.bulk": ["predict_source", "score_source"],
     "evaluation.diagnostics": ["diagnose"],
+    "report.side_by_side": ["compare"],
     "parts": [
         *("Beta", "Censored", "FewValues", "Gamma", "Gaussian", "LogNormal", "NegativeBinomial", "Ordinal", "Poisson"),
         *("Robust", "RobustMax", "StudentT"),

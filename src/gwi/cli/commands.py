@@ -343,7 +343,7 @@ def compare(
     from gwi._progress import progress
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.estimators.tables import is_large, target_of
-    from gwi.report.comparison import compare as compare_methods
+    from gwi.report.comparison import compare_table
     from gwi.report.comparison_page import check_kind, content, print_comparison
     from gwi.tables.source import open_table, read_table
 
@@ -357,7 +357,7 @@ def compare(
     table, y = target_of(everything, target, chosen)
     options: dict[str, Any] = {"num_folds": folds, "seed": seed, "gp_rows": gp_rows, "max_time": max_time}
     with console.noted_warnings(quiet), progress(not quiet) as shown:
-        comparison = compare_methods(table, y, target, chosen, console.names(drop), report=shown, **options)
+        comparison = compare_table(table, y, target, chosen, console.names(drop), report=shown, **options)
     if output is not None:
         write_atomically(output, content(comparison, printable(data.name), output.suffix.lower()))
         console.note(f"the comparison is in {console.sized(output)}.", quiet)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gwi._typing import Array
 from gwi.models.summary import html_table
 from gwi.tables.decoding import UNKNOWN
+from gwi.tables.frames import frame_of
 
 # Rows, columns and known rows that the printed text has; in a line of a known row as many columns.
 MOST_ROWS, MOST_COLUMNS, MOST_KNOWN, MOST_CELLS, LONGEST = 5, 8, 3, 4, 24
@@ -150,20 +151,7 @@ class Explanation:
         Args:
             library: whose frame.
         """
-        columns = self.to_dict()
-        if library == "polars":
-            import polars
-
-            return polars.DataFrame(columns)
-        if library == "arrow":
-            import pyarrow as pa
-
-            return pa.table(columns)
-        if library != "pandas":
-            raise ValueError(f'library is "pandas", "polars" or "arrow"; got {library!r}.')
-        import pandas as pd
-
-        return pd.DataFrame(columns)
+        return frame_of(self.to_dict(), library)
 
     def largest(self, row: int, most: int = MOST_COLUMNS, output: int | None = None) -> list[tuple[str, str, float, float]]:
         """Name, cell, part and standard error of the columns of one row, the largest part first; the least ones together.

@@ -14,6 +14,7 @@ from gwi.core.laws.gaussian import Law
 from gwi.core.laws.others import as_scipy, as_torch, described
 from gwi.core.laws.protocol import PredictiveLaw, survival_of
 from gwi.core.laws.protocol import pit as places
+from gwi.tables.frames import frame_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,20 +144,7 @@ class Predictive:
             coverage: of the interval.
             library: whose frame.
         """
-        columns = self.to_dict(coverage)
-        if library == "polars":
-            import polars
-
-            return polars.DataFrame(columns)
-        if library == "arrow":
-            import pyarrow as pa
-
-            return pa.table(columns)
-        if library != "pandas":
-            raise ValueError(f'library is "pandas", "polars" or "arrow"; got {library!r}.')
-        import pandas as pd
-
-        return pd.DataFrame(columns)
+        return frame_of(self.to_dict(coverage), library)
 
     @property
     def values(self) -> Array | None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import html
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.stats import sem
 
+from gwi._files import write_atomically
 from gwi._progress import Report
 from gwi._typing import Array
 from gwi.estimators.table_targets import TARGETS, TaskName
@@ -22,6 +26,7 @@ from gwi.evaluation.regression import score
 from gwi.exceptions import UserError
 from gwi.report.peers import PEERS
 from gwi.tables.encoder import Encoder
+from gwi.tables.frames import frame_of
 from gwi.tables.source import Table
 
 METRICS: dict[TaskName, tuple[str, ...]] = {
@@ -114,6 +119,62 @@ class Comparison:
             found.append(f"{ours.name} against {other.name}: {said or 'no finite score to compare'}.")
         return found
 
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns for a data frame, a line for each method and metric.
+
+        `behind` is how much worse than the first method, over the same folds, and `behind_error` its standard error.
+        """
+        names = ("method", "metric", "mean", "error", "best", "behind", "behind_error")
+        found: dict[str, list[Any]] = {name: [] for name in names}
+        for method in self.methods:
+            for metric in self.metrics:
+                gap, error = self.difference(self.methods[0], method, metric)
+                best = method.name in self.best(metric)
+                line = (method.name, metric, method.mean(metric), method.error(metric), best, gap, error)
+                for name, value in zip(names, line, strict=True):
+                    found[name].append(value)
+        return found
+
+    def to_frame(self, library: Literal["pandas", "polars", "arrow"] = "pandas") -> Any:
+        """The columns of `to_dict` as a data frame of a library, which is imported here.
+
+        Args:
+            library: whose frame.
+        """
+        return frame_of(self.to_dict(), library)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write a page, ``.html``, or a picture, ``.png`` or ``.svg``.
+
+        Args:
+            path: of the file.
+            overwrite: whether a file that is there already is replaced.
+
+        Returns:
+            The path.
+
+        Raises:
+            FileExistsError: when there is such a file and `overwrite` is False.
+            UserError: for a name that ends in something else.
+        """
+        from gwi.report.comparison_page import check_kind, content
+
+        path = Path(path)
+        check_kind(path)
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
+        return write_atomically(path, content(self, "", path.suffix.lower()))
+
+    def __str__(self) -> str:
+        from gwi.report.comparison_page import text_of
+
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        from gwi.report.comparison_page import text_of
+
+        return f"<pre>{html.escape(text_of(self))}</pre>"
+
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         methods = {
@@ -134,7 +195,7 @@ def label(metric: str) -> str:
     return LABELS.get(metric, metric.upper())
 
 
-def compare(
+def compare_table(
     table: Table,
     y: NDArray[Any],
     target: str,
@@ -197,7 +258,7 @@ def _folds(y: NDArray[Any], task: TaskName, num_folds: int, seed: int) -> NDArra
     return fold
 
 
-def _score_classes(predicted: tuple[Array, NDArray[Any]], y: NDArray[Any]) -> ClassScores:
+def score_labels(predicted: tuple[Array, NDArray[Any]], y: NDArray[Any]) -> ClassScores:
     """Of probabilities and the classes they are of; a class that training did not have has none."""
     probabilities, classes = predicted
     everything = np.union1d(classes, y)
@@ -206,4 +267,4 @@ def _score_classes(predicted: tuple[Array, NDArray[Any]], y: NDArray[Any]) -> Cl
     return score_classes(full, np.searchsorted(everything, y).astype(np.int64))
 
 
-SCORED: dict[TaskName, Callable[[Any, Any], Any]] = {"regression": score, "classification": _score_classes}
+SCORED: dict[TaskName, Callable[[Any, Any], Any]] = {"regression": score, "classification": score_labels}

@@ -101,6 +101,24 @@ def cell(method: Compared, metric: str) -> str:
     return f"{shown(mean, max(2, min(6, digits)))} ± {shown(error, 2)}"
 
 
+def text_of(found: Comparison) -> str:
+    """A table, what each method is, and wins and losses of the first."""
+    marks = {metric: found.best(metric) for metric in found.metrics}
+    rows = [["method", *map(label, found.metrics)]]
+    rows += [
+        [method.name, *(f"{cell(method, m)}{' *' if method.name in marks[m] else '  '}" for m in found.metrics)]
+        for method in found.methods
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [f"{short(found.target)}: {found.num_rows} rows, {found.num_folds} folds; mean ± standard error over folds"]
+    for row in rows:
+        texts = [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(texts).rstrip())
+    lines.append("* the best, and those that are behind it by at most one standard error of the difference")
+    lines += [*found.notes, *(f"{method.name}: {method.note}" for method in found.methods if method.note), *found.sentences()]
+    return "\n".join(lines)
+
+
 def print_comparison(found: Comparison) -> None:
     """A table on the output stream, what each method is, and wins and losses."""
     console = Console(highlight=False, markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,6 +151,27 @@ def frame_table(X: Any, what: str = "X") -> Table:
         _check_names([*X.columns], what)
         data = _arrow_columns(nw.from_native(X), what)
     return Table(FrameSource(what, tuple(data.column_names)), data, np.arange(data.num_rows))
+
+
+def frame_of(columns: dict[str, Any], library: Literal["pandas", "polars", "arrow"]) -> Any:
+    """Columns as a data frame of a library, which is imported here.
+
+    Raises:
+        ValueError: for another library.
+    """
+    if library == "polars":
+        import polars
+
+        return polars.DataFrame(columns)
+    if library == "arrow":
+        import pyarrow as pa
+
+        return pa.table(columns)
+    if library != "pandas":
+        raise ValueError(f'library is "pandas", "polars" or "arrow"; got {library!r}.')
+    import pandas as pd
+
+    return pd.DataFrame(columns)
 
 
 def array_table(X: NDArray[Any], names: Sequence[str], what: str = "X") -> Table:
