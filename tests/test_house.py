@@ -24,6 +24,12 @@ def test_imports_point_one_way():
             assert level.get(end, -1) < level[start], f"{start} imports {end}"
 
 
+def test_what_is_opened_late_points_up_and_is_used():
+    for start, end in house.OPENED_LATE:
+        assert house.PACKAGES.index(start) < house.PACKAGES.index(end)
+        assert any(f"from gwi.{end}." in path.read_text() for path in (SOURCE / start).glob("*.py"))
+
+
 def test_packages_have_no_cycle_of_modules():
     edges: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):

@@ -80,7 +80,7 @@ def test_a_browser_shows_the_report(pages, browser, kind, width, medium, dark):
     browser.open(pages[kind], width, medium=medium, dark=dark)
     widths = browser.evaluate(PICTURES)
     assert complaints(browser) == []
-    assert len(widths) == (3 if kind else 6)
+    assert len(widths) == (6 if kind else 9)
     assert min(widths) > 100
     assert browser.evaluate(OVERFLOW) == 0
     assert browser.evaluate(SCROLLED) == []

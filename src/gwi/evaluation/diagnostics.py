@@ -98,12 +98,13 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
     rows = estimator._rows(X)
     model, summary, kind = estimator.model_, estimator.summary_, estimator._kind
     targets = _targets(estimator, y, len(rows))
-    x = model.scales.rows(rows, model.device)
+    x = torch.cat(list(model.rows(rows)))
     z = model.posterior.kernel.inducing_points.detach()
     fit = estimator._fit
     training = fit.data.x if fit is not None else z if len(z) >= summary.num_rows else None
     parts = model.parts(rows)
-    own = model.embedding.num_own
+    # What a network makes of a row is all its own.
+    own = model.embedding.num_own if model.embedding.is_table else x.shape[1]
     of_targets: tuple[Check, ...]
     if kind == "times":
         of_targets = time_checks(model.laws_of(parts)[0], as_bounds(targets.T))

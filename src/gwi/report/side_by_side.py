@@ -36,7 +36,7 @@ LONGEST_ERROR = 120
 
 
 def compare(
-    estimators: Mapping[str, Any],
+    estimators: Any,
     X: Any,
     y: Any,
     *,
@@ -71,8 +71,7 @@ def compare(
     targets, num_rows = np.asarray(as_array(y)), len(y)
     if targets.ndim != 1 or targets.dtype.names is not None or not num_rows or _length(X) != num_rows:
         raise ValueError(f"compare needs one target for each row; got {_length(X)} rows and targets of shape {targets.shape}.")
-    if task == "regression":
-        targets = _numbers(targets)
+    targets = READ[task](targets)
     folds = _folds(cv, targets, groups, task, random_state)
     scores = {name: {metric: np.full(len(folds), np.nan) for metric in METRICS[task]} for name in names}
     notes = dict.fromkeys(names, "")
@@ -89,7 +88,7 @@ def compare(
     return Comparison(task, str(target) if target is not None else "y", num_rows, len(folds), compared)
 
 
-def _checked(estimators: Mapping[str, Any]) -> tuple[list[str], TaskName]:
+def _checked(estimators: Any) -> tuple[list[str], TaskName]:
     """Names, and what all of them predict."""
     if not isinstance(estimators, Mapping) or not estimators:
         kind = type(estimators).__name__
@@ -228,6 +227,7 @@ def _said_of_labels(estimator: Any, X: Any, y: NDArray[Any]) -> tuple[dict[str, 
     return asdict(score_labels((predicted, np.asarray(estimator.classes_)), y)) | {"at": at}, ""
 
 
+READ: dict[TaskName, Callable[[NDArray[Any]], NDArray[Any]]] = {"regression": _numbers, "classification": lambda labels: labels}
 SAID: dict[TaskName, Callable[[Any, Any, Any], tuple[dict[str, float], str]]] = {
     "regression": _said_of_numbers,
     "classification": _said_of_labels,
