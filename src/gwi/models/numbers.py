@@ -149,7 +149,9 @@ class NumberModel(ABC):
     @property
     def quantity(self) -> str:
         """What f is, for a reader."""
-        return "log y" if self.outcome.log else "y"
+        if self.outcome.log:
+            return "log y"
+        return "y" if self.outcome.low is None else f"y before its cut at {self.outcome.low:g}"
 
     @property
     def output_names(self) -> tuple[str, ...]:
