@@ -1,4 +1,4 @@
-"""The pictures of docs/plots.md, drawn by the examples of the page itself.
+"""The pictures of docs/plots.md and docs/explain.md, drawn by the examples of the pages themselves.
 
 python -m benchmarks.studies.plot_examples
 """
@@ -21,12 +21,13 @@ DOCS = ROOT / "docs"
 
 def main() -> None:
     torch.set_num_threads(1)
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", (DOCS / "plots.md").read_text(), re.DOTALL):
-        exec(block, names)
-        drawn = re.search(r"plots\.(plot_\w+)\(", block)
-        if drawn:
-            plt.gcf().savefig(DOCS / "assets" / f"{drawn[1]}.png", dpi=100)
+    for page, asset in (("plots.md", None), ("explain.md", "explain")):
+        names: dict[str, Any] = {}
+        for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+            exec(block, names)
+            drawn = re.search(r"\b(plot_\w+)\(", block)
+            if drawn:
+                plt.gcf().savefig(DOCS / "assets" / f"{asset or drawn[1]}.png", dpi=100)
 
 
 if __name__ == "__main__":
