@@ -99,7 +99,7 @@ def _plan(players: Int[Tensor, " n"], budget: int, generator: torch.Generator) -
     n = len(players)
     if n <= MOST_ENUMERATED and 2**n <= max(budget, 4):
         return _Plan(players, coalitions(n)[1:-1].to(players.device))
-    num_pairs = max(1, budget // (2 * (n - 1)))
+    num_pairs = max(1, math.ceil(budget / (2 * (n - 1))))
     drawn = torch.stack([torch.randperm(n, generator=generator) for _ in range(num_pairs)])
     orders = torch.stack([drawn, drawn.flip(1)], dim=1).flatten(0, 1)
     rank = torch.argsort(orders, dim=1)
@@ -124,7 +124,7 @@ def shapley_values(
         differs: whether the row and a background row differ in a column.
         whole: the value of the row.
         background_values: of the background rows themselves.
-        budget: evaluations that are aimed for, of all background rows together. Two orders of each are the least.
+        budget: evaluations that are aimed for, of all background rows together; of each at least one pair of orders.
         generator: of the orders.
     """
     num_background, num_players = differs.shape
