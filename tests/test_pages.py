@@ -128,7 +128,30 @@ def check_core(names):
     assert 0.9 <= names["inside"] <= 0.99
 
 
+def check_explain(names):
+    found = names["found"]
+    # The page says that s5 is the reason, and that the largest bar is on top.
+    assert found.columns[found.parts[0].argmax()] == "s5"
+    assert found.parts[0].max() > 0.5 * found.variance[0]
+    assert names["ax"].get_yticklabels()[0].get_text().startswith("s5 = ")
+
+
+def check_compare(names):
+    assert [method.name for method in names["found"].methods] == ["gwi", "Bayesian ridge", "forest"]
+    shown, page = str(names["found"]), (ROOT / "docs" / "compare.md").read_text()
+    # All that the page shows of it but the seconds.
+    for line in shown.splitlines()[:1] + shown.splitlines()[5:]:
+        assert line in page
+
+
+def check_report(names):
+    assert Path("report.html").read_text() == names["page"]
+
+
 CHECKS = {
+    "compare.md": check_compare,
+    "explain.md": check_explain,
+    "report.md": check_report,
     "reference/core.md": check_core,
     "quickstart.md": check_quickstart,
     "wrap-your-model.md": check_wrap_your_model,
