@@ -77,6 +77,19 @@ def test_parts_are_those_of_shap(mean):
     adds_up(found)
 
 
+def test_parts_are_those_of_shap_with_eight_columns():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 8))
+    model = GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(
+        X, X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.normal(size=150)
+    )
+    found = model.explain(2 * X[:2], background=X[10:14])
+    wanted = by_shap(lambda x: model.decompose(x).epistemic, 2 * X[:2], X[10:14])
+    np.testing.assert_allclose(found.parts, wanted.values, atol=1e-6 * np.abs(wanted.values).max())
+    assert found.is_exact
+    adds_up(found)
+
+
 @cache
 def stack():
     X, y = numbers()
