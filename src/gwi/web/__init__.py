@@ -1,0 +1,1 @@
+"""Everything that is served over HTTP: `guard` stands before all of it, `serve` answers with predictions."""
