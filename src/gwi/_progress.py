@@ -12,6 +12,8 @@ from typing import Literal
 Report = Callable[[str, float], None]
 # Seconds of work after which progress is drawn by itself.
 LATE_AFTER = 3.0
+# Characters of what is said to a user.
+LONGEST_SENTENCE = 2000
 
 # Control characters but tab and line feed, marks that turn the direction of text, and halves of characters.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -20,6 +22,12 @@ _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 def printable(text: str) -> str:
     """Text from a file or a name as JSON would write it: what would move the cursor or change colours is shown as its number."""
     return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def said(sentence: str) -> str:
+    """A sentence that is safe to show, without most of a name or cell that would fill the screen."""
+    safe = printable(sentence)
+    return safe if len(safe) <= LONGEST_SENTENCE else f"{safe[: LONGEST_SENTENCE // 2]} … {safe[-LONGEST_SENTENCE // 4 :]}"
 
 
 def silent(stage: str, share: float) -> None:

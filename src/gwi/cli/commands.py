@@ -1,4 +1,4 @@
-"""The `gwi` command: fit, predict, evaluate, report, compare, info, export, demo. Heavy imports wait for their command.
+"""The `gwi` command: fit, predict, evaluate, report, compare, info, export, serve, demo. Heavy imports wait for their command.
 
 Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a file, 130 interrupted.
 """
@@ -19,9 +19,9 @@ from typer.main import get_command
 
 import gwi.cli.console as console
 from gwi._progress import printable
-from gwi.cli.description import description_of
 from gwi.cli.export import export
 from gwi.cli.launch import MISTAKE, end_with_launcher
+from gwi.cli.serve import serve
 from gwi.exceptions import UnexportableError, UnsavableError, UserError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -189,6 +189,8 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
         console.note(f"column {name!r} is not used: it {reason}.", quiet)
     model.save(output, overwrite=True)
     if as_json:
+        from gwi.storage.description import description_of
+
         console.print_json(description_of(output) | {"held_out_scores": scores})
         return
     if scores:
@@ -234,20 +236,18 @@ def predict(
         console.check_output(output, force, model, data)
     from gwi._files import atomic_file
     from gwi._progress import progress
-    from gwi.estimators.tables import encoder_of, load_for_tables, predict_table
+    from gwi.estimators.tables import encoder_of, load_for_tables, predict_table, require_times
     from gwi.tables.source import open_table, read_parts
     from gwi.tables.unlike import Unlike
-    from gwi.tables.writer import Writer, kept_names, with_copied
+    from gwi.tables.writer import Writer, kept_names, unused_columns, with_copied
 
     fitted, source, at = load_for_tables(model), open_table(data), console.times_of(times)
-    if at and fitted._kind != "times":
-        raise UserError(f"--times is for models of times to an event (gwi fit --event); {model} predicts {fitted._kind}.")
+    if at:
+        require_times(fitted, "--times", str(model))
     used = encoder_of(fitted).inputs
     kept = kept_names(keep, source.header, used, data)
-    known = {*kept, *used}
-    extra = [name for name in source.header if name not in known]
-    if extra:
-        console.note(f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}.", quiet)
+    if extra := unused_columns(source.header, [*kept, *used]):
+        console.note(extra, quiet)
     num_rows, unlike = 0, Unlike()
     opened: Any = console.OutputStream() if to_stream else atomic_file(output)
     with opened as file, Writer(file, () if to_stream else output.suffixes, excel_safe) as writer, progress(not quiet) as report:
@@ -370,6 +370,8 @@ def compare(
 @app.command()
 def info(model: console.ModelFile, as_json: console.Json = False) -> None:
     """Say what a model file holds."""
+    from gwi.storage.description import description_of
+
     known = description_of(model)
     if as_json:
         console.print_json(known)
@@ -386,6 +388,7 @@ def info(model: console.ModelFile, as_json: console.Json = False) -> None:
 
 
 app.command()(export)
+app.command()(serve)
 
 
 @app.command()

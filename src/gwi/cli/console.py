@@ -18,7 +18,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from gwi._files import NamedOutput, check_writable
-from gwi._progress import printable
+from gwi._progress import printable, said
 from gwi.cli.launch import mistake_file
 from gwi.exceptions import OutputError, UserError
 
@@ -29,8 +29,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no n
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
 
 STREAM = "The output stream"
-# Characters of what is said to a user.
-LONGEST_SENTENCE = 2000
 # Seconds after which an interrupt that was lost is tried again.
 ANOTHER_TRY = 0.01
 
@@ -43,13 +41,7 @@ def say(text: str) -> None:
 def note(sentence: str, quiet: bool) -> None:
     """Something a user should know, on the error stream."""
     if not quiet:
-        print(f"note: {_shortened(sentence)}", file=sys.stderr)
-
-
-def _shortened(sentence: str) -> str:
-    """Safe to show, and without most of a name or cell that would fill the screen."""
-    safe = printable(sentence)
-    return safe if len(safe) <= LONGEST_SENTENCE else f"{safe[: LONGEST_SENTENCE // 2]} … {safe[-LONGEST_SENTENCE // 4 :]}"
+        print(f"note: {said(sentence)}", file=sys.stderr)
 
 
 def note_unlike(model: Any, unlike: Any, quiet: bool) -> None:
@@ -73,13 +65,13 @@ def mistaken(sentence: str) -> int:
     """Say what the user did wrong; of the processes of a launch none says it, but the launcher does, once."""
     if (file := mistake_file()) is None:
         return failed(sentence, 2)
-    file.write_text(_shortened(sentence))
+    file.write_text(said(sentence))
     return 0
 
 
 def failed(sentence: str, code: int) -> int:
     """Say in one line what went wrong; the code to end with."""
-    print(f"gwi: {_shortened(' '.join(sentence.split()))}", file=sys.stderr)
+    print(f"gwi: {said(' '.join(sentence.split()))}", file=sys.stderr)
     return code
 
 

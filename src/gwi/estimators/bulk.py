@@ -34,7 +34,7 @@ def predict_source(
     if not sum(reader.group_sizes):
         raise ValueError("There are no rows to predict.")
     if hasattr(model, "encoder_") or model.frame_predictors_:
-        names = _names_in_frames(model)
+        names = names_in_frames(model)
         require_columns(names, reader.schema.names, "The data")
         return _written(output, (model.predict_columns(rows, coverage) for rows, _ in reader.tables(names)))
     known = getattr(model, "feature_names_in_", None)
@@ -48,7 +48,7 @@ def predict_source(
     return _written(output, (model.predict_columns(chunk.x, coverage) for chunk in chunks))
 
 
-def _names_in_frames(model: Any) -> list[str]:
+def names_in_frames(model: Any) -> list[str]:
     """The columns that the encoder or a predictor of frames reads."""
     own = list(model.encoder_.encoder_.inputs) if hasattr(model, "encoder_") else model.feature_names_in_.tolist()
     return list(dict.fromkeys([*own, *(name for predictor in model.frame_predictors_ for name in predictor.form.columns)]))
@@ -88,7 +88,7 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
 
 def _scores_of_frames(model: Any, data: Any, target: Any) -> Scores | ClassScores:
     """Scores of a model of data frames on a Parquet file, a folder or a dataset; rows without a target are left out."""
-    reader, names = ParquetReader(data), _names_in_frames(model)
+    reader, names = ParquetReader(data), names_in_frames(model)
     if not isinstance(target, str):
         raise UserError(f"score_source needs the name of the column of the targets; got {target!r}.")
     require_columns([*names, target], reader.schema.names, "The data")

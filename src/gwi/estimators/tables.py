@@ -126,11 +126,28 @@ def table_rows(estimator: Estimator, table: Table, unlike: Unlike | None = None)
 
 
 def predict_table(
-    estimator: Estimator, table: Table, coverage: float = 0.95, unlike: Unlike | None = None, times: Sequence[float] = ()
+    estimator: Estimator,
+    table: Table,
+    coverage: float = 0.95,
+    unlike: Unlike | None = None,
+    times: Sequence[float] = (),
+    quantiles: Sequence[float] = (),
+    parts: bool = False,
 ) -> dict[str, Any]:
     """Columns of predictions for each row, by name."""
     asked: dict[str, Any] = {"times": times} if len(times) else {}
-    return estimator.predict_columns(Encoded(table_rows(estimator, table, unlike)), coverage, **asked)
+    rows = Encoded(table_rows(estimator, table, unlike))
+    return estimator.predict_columns(rows, coverage, quantiles=quantiles, parts=parts, **asked)
+
+
+def require_times(estimator: Estimator, asked: str, model: str) -> None:
+    """Refuse to say the probability of no event so far where no events are predicted.
+
+    Raises:
+        UserError: saying what is.
+    """
+    if estimator._kind != "times":
+        raise UserError(f"{asked} is for models of times to an event (gwi fit --event); {model} predicts {estimator._kind}.")
 
 
 def known_rows(estimator: Estimator, table: Table) -> tuple[Table, NDArray[Any]]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from gwi.exceptions import ModelFileError, UnsavableError, UserError
 from gwi.models.summary import MemberSummary, Summary
-from gwi.storage.header import number, printable, refuse_if, whole
+from gwi.storage.header import number, printable, read_document, refuse_if, user_errors, whole
 from gwi.tables.encoder import Encoder
 
 # Kinds of labels that JSON can hold, and the dtypes of their arrays; of text with its width.
@@ -61,6 +62,30 @@ class Description:
         task = "classification" if "classes" in model else "regression"
         levels = decode_labels(document["levels"], in_order=False).tolist() if "levels" in document else []
         return Description(task, encoder, scores, decode_summary(document["summary"]), labels, levels)
+
+
+def description_of(path: Path) -> dict[str, Any]:
+    """What the header of a model file says, for `gwi info` and as JSON."""
+    with user_errors(path):
+        known = Description.of(read_document(path), str(path))
+    encoder = known.encoder
+    description = {
+        "file": str(path),
+        "task": known.task,
+        "target": encoder.target,
+        "rows": known.summary.num_rows,
+        "columns": {column.name: column.kind for column in encoder.columns},
+        "inputs": list(encoder.features),
+        "not_used": dict(encoder.dropped),
+        "held_out_scores": known.scores,
+        "summary": str(known.summary),
+        "fit": known.summary.to_dict(),
+    }
+    if not known.labels:
+        description["likelihood"] = known.summary.likelihood
+    for name, value in {"event": encoder.event, "levels": known.levels, "classes": known.labels}.items():
+        description |= {name: value} if value else {}
+    return description
 
 
 def table_part(document: Mapping[str, Any], name: str) -> tuple[Encoder, dict[str, float]]:

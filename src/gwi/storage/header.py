@@ -134,7 +134,7 @@ def parsed(text: str) -> Any:
     """Strict JSON: each key once, finite numbers, not too deep and not too many parts; ValueError for anything else."""
     refuse_if(text.count("[") + text.count("{") > MOST_NODES, "there are too many lists and dictionaries")
     try:
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_short)
+        value = json.loads(text, object_pairs_hook=once, parse_constant=no_number, parse_float=_finite, parse_int=_short)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     level, depth = [value], 0
@@ -146,13 +146,15 @@ def parsed(text: str) -> Any:
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; ValueError when it has a key twice."""
     found = dict(pairs)
     refuse_if(len(found) < len(pairs), "a key comes twice")
     return found
 
 
-def _no_number(name: str) -> None:
+def no_number(name: str) -> None:
+    """Refuse NaN and infinity, which JSON has not."""
     raise ValueError(f"{name} is no number of JSON")
 
 

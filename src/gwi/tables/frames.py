@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -186,6 +187,26 @@ def array_table(X: NDArray[Any], names: Sequence[str], what: str = "X") -> Table
     return Table(FrameSource(what, tuple(names)), data, np.arange(len(X)))
 
 
+def columns_table(columns: Mapping[str, Sequence[Any]], num_rows: int, what: str) -> Table:
+    """Columns of plain values, such as JSON has, as a table.
+
+    Args:
+        columns: by name: numbers, text, truth values; None where a cell is missing.
+        num_rows: of each.
+        what: what sentences call it.
+
+    Raises:
+        UserError: naming a column that holds other things, or several kinds of them.
+    """
+    import pyarrow as pa
+
+    # A column of nothing but missing cells is text, which each kind of column takes.
+    found = {name: _arrow(pa, name, values, what) for name, values in columns.items()}
+    found = {name: values.cast(pa.string()) if pa.types.is_null(values.type) else values for name, values in found.items()}
+    data = pa.table(found) if found else pa.table({"": pa.nulls(num_rows)}).select([])
+    return Table(FrameSource(what, tuple(found)), data, np.arange(num_rows))
+
+
 def _check_names(names: Sequence[Any], what: str) -> None:
     twice = [str(name) for name, times in Counter(names).items() if times > 1]
     if twice:
@@ -222,7 +243,19 @@ def _arrow_columns(frame: Any, what: str) -> Any:
 def _arrow(pa: Any, name: str, values: Any, what: str) -> Any:
     try:
         return pa.array(values, from_pandas=True)
+    except UnicodeEncodeError:
+        raise UserError(f"{what}, column {name!r} holds text with half of a character; write it as Unicode.") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        if all(value is None or type(value) in (int, float) for value in values):
+            # Whole numbers beyond 64 bits.
+            return pa.array([None if value is None else _as_float(value) for value in values], pa.float64(), from_pandas=True)
         kinds = Counter(type(value).__name__ for value in values if value is not None)
         shown = " and ".join(f"{count} of {kind}" for kind, count in kinds.most_common(4))
         raise UserError(f"{what}, column {name!r} holds values of several kinds ({shown}); make all of them one.") from None
+
+
+def _as_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

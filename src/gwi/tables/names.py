@@ -9,7 +9,7 @@ from pathlib import Path
 from gwi.exceptions import UserError
 
 
-def no_column(path: Path, name: str, names: Sequence[str], what: str = "") -> UserError:
+def no_column(path: Path | str, name: str, names: Sequence[str], what: str = "") -> UserError:
     """That a column is not there, with the name it may have been meant to be, and those there are."""
     meant = closest(name, names)
     guess = f"did you mean {meant!r}? It" if meant else "it"

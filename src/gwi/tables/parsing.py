@@ -157,6 +157,8 @@ def date_parts(table: Table, name: str) -> Float[Array, "N 6"]:
             raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is no date like {form}.") from None
     elif pa.types.is_timestamp(raw.type):
         moments = raw
+    elif raw.null_count == len(raw):
+        moments = pa.nulls(len(raw), pa.timestamp("us"))
     else:
         raise UserError(f"{table.source.path}, column {name!r} holds numbers; the model was fitted to dates there.")
     plain = moments.cast(pa.timestamp("us"))

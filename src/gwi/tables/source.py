@@ -11,7 +11,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -79,6 +79,7 @@ class Source:
         is_compressed: text in gzip.
         delimiter: of text.
         decimal: the mark before the decimals of text, a point or a comma.
+        content: of text that is in memory, where the path is only what sentences call it; None of files.
     """
 
     path: Path
@@ -87,6 +88,7 @@ class Source:
     is_compressed: bool = False
     delimiter: str = ","
     decimal: str = "."
+    content: bytes | None = field(default=None, repr=False)
     leave_out: ClassVar[str] = "leave the column out (--drop)"
 
     @property
@@ -96,7 +98,7 @@ class Source:
 
     def text(self) -> Utf8:
         """The file's characters from its beginning."""
-        return Utf8(self.path, self.is_compressed)
+        return Utf8(self.path, self.is_compressed, self.content)
 
     def place(self, row: int, column: str) -> str:
         """Where a cell is, rows from 0, for a sentence: the line of a text file, the row of a Parquet file."""
@@ -220,6 +222,15 @@ def open_table(path: Path) -> Source:
     if start and path.suffix in (".parquet", ".pq"):
         raise UserError(f"{path} is no Parquet file, or its beginning is damaged.")
     return _sniffed(Source(path, (), is_compressed=start[:2] == b"\x1f\x8b"))
+
+
+def open_text(content: bytes, name: str) -> Source:
+    """A table of text that is in memory, which sentences call by this name.
+
+    Raises:
+        UserError: when it holds none.
+    """
+    return _sniffed(Source(Path(name), (), content=content))
 
 
 def _sniffed(source: Source) -> Source:

@@ -20,15 +20,15 @@ MOST_BLANK = 10**6
 class Utf8(io.RawIOBase):
     """The characters of a file as UTF-8, whatever its encoding; refuses NUL and what is no text, naming the line."""
 
-    def __init__(self, path: Path, is_compressed: bool):
+    def __init__(self, path: Path, is_compressed: bool, content: bytes | None = None):
         self._path = path
-        self._file = path.open("rb")
+        self._file: BinaryIO = path.open("rb") if content is None else io.BytesIO(content)
         self._raw: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if is_compressed else self._file
         self._decoder: codecs.IncrementalDecoder | None = None
         self._line = 1
         self._pending = memoryview(b"")
         self._started = self._ended = self._ends_with_return = False
-        self._size = max(path.stat().st_size, 1)
+        self._size = max(path.stat().st_size if content is None else len(content), 1)
         # Blank lines at the beginning, which are not handed on; quotation marks.
         self.num_skipped = self.num_quotes = 0
 

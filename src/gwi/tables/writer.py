@@ -21,7 +21,7 @@ _FORMULA, _NUMBER = (
 )
 
 
-def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path) -> list[str]:
+def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path | str) -> list[str]:
     """The columns to copy, in the order of the file.
 
     Raises:
@@ -35,6 +35,13 @@ def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path
         if name not in header:
             raise no_column(path, name, header, " to keep")
     return [name for name in header if name in wanted]
+
+
+def unused_columns(header: Sequence[str], known: Sequence[str]) -> str:
+    """A note of columns that are neither used nor copied; empty where there are none."""
+    used = set(known)
+    extra = [name for name in header if name not in used]
+    return f"columns that the model does not use: {', '.join(extra[:8])}{' …' * (len(extra) > 8)}." if extra else ""
 
 
 def with_copied(table: Table, kept: Sequence[str], predictions: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""`gwi serve`: model files that answer over HTTP, in JSON, CSV and Arrow."""
