@@ -20,6 +20,7 @@ from typer.main import get_command
 import gwi.cli.console as console
 from gwi._progress import printable
 from gwi.cli.export import export
+from gwi.cli.info import info
 from gwi.cli.launch import MISTAKE, end_with_launcher
 from gwi.cli.serve import serve
 from gwi.exceptions import UnexportableError, UnsavableError, UserError
@@ -367,26 +368,7 @@ def compare(
         print_comparison(comparison)
 
 
-@app.command()
-def info(model: console.ModelFile, as_json: console.Json = False) -> None:
-    """Say what a model file holds."""
-    from gwi.storage.description import description_of
-
-    known = description_of(model)
-    if as_json:
-        console.print_json(known)
-        return
-    shown: dict[str, Any] = {name: known[name] for name in ("task", "target", "event", "likelihood") if name in known}
-    shown["columns"] = "\n".join(f"{console.shortened(name, 40)}: {kind}" for name, kind in list(known["columns"].items())[:40])
-    if known["not_used"]:
-        reasons = list(known["not_used"].items())[:20]
-        shown["not used"] = "\n".join(f"{console.shortened(name, 40)}: it {reason}" for name, reason in reasons)
-    shown["inputs"] = len(known["inputs"])
-    shown |= {name: ", ".join(map(str, known[name])) for name in ("classes", "levels") if name in known}
-    shown |= {f"held-out {name}": value for name, value in known["held_out_scores"].items() if name != "rows"}
-    console.show(str(model), {**shown, "fit": known["summary"]})
-
-
+app.command()(info)
 app.command()(export)
 app.command()(serve)
 

@@ -39,7 +39,7 @@ def body_of(columns: dict[str, Any], kind: str, form: Form, model: str, notes: S
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
         return sink.getvalue()
-    lists = {name: _plain(values) for name, values in columns.items()}
+    lists = {name: plain(values) for name, values in columns.items()}
     predictions: Any = lists
     if form != "columns":
         rows = [dict(zip(lists, cells, strict=True)) for cells in zip(*lists.values(), strict=True)]
@@ -57,7 +57,7 @@ def header_of_notes(notes: Sequence[str]) -> str:
     return json.dumps(found)
 
 
-def _plain(values: Any) -> list[Any]:
+def plain(values: Any) -> list[Any]:
     """Cells for JSON, which has neither NaN nor infinity."""
     cells = values.to_pylist() if hasattr(values, "to_pylist") else values.tolist()
     is_finite = not isinstance(values, np.ndarray) or values.dtype.kind != "f" or bool(np.isfinite(values).all())

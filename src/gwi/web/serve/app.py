@@ -145,10 +145,9 @@ def accepted(accept: str, kind: str) -> str:
     for part in accept.lower().split(","):
         name, *options = (piece.strip() for piece in part.split(";"))
         weight = next((option[2:] for option in options if option.startswith("q=")), "1")
-        wanted.append((-float(weight) if re.fullmatch(r"[01](\.\d{1,3})?", weight) else 0.0, name))
-    for weight, name in sorted(wanted, key=lambda pair: pair[0]):
-        if not weight:
-            continue
+        if re.fullmatch(r"[01](\.\d{1,3})?", weight) and float(weight) > 0:
+            wanted.append((-float(weight), name))
+    for _, name in sorted(wanted, key=lambda pair: pair[0]):
         if name in ("", "*/*", KINDS[kind]) or (name.endswith("/*") and KINDS[kind].startswith(name[:-1])):
             return kind
         for ours, media in KINDS.items():
@@ -181,10 +180,8 @@ def application(service: Service) -> FastAPI:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def models() -> dict[str, Any]:
-        listed = [
-            {"name": name, "predict": service.paths_of(name)[0], **model.description} for name, model in service.models.items()
-        ]
-        return {"models": listed}
+        known = service.models.items()
+        return {"models": [{"name": name, "predict": service.paths_of(name)[0], **model.description} for name, model in known]}
 
     async def start() -> Response:
         return Response(page(service.models), media_type="text/html; charset=utf-8", headers=HEADERS)

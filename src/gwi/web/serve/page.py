@@ -11,7 +11,10 @@ from gwi.estimators.tables import encoder_of
 from gwi.web.serve.served import Served
 
 HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-_STYLE = "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}td,th{text-align:left;padding:0 1em 0 0}pre{background:#eee;padding:1em;overflow:auto}"
+_STYLE = (
+    "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
+    "td,th{text-align:left;padding:0 1em 0 0}pre{background:#eee;padding:1em;overflow:auto}"
+)
 # Columns of a table that are shown.
 MOST_COLUMNS = 200
 

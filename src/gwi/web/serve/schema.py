@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from gwi.estimators.tables import encoder_of
 from gwi.tables.encoder import Column
 from gwi.web.serve.asked import PARAMETERS
@@ -56,10 +54,7 @@ def prediction_schema(model: Served) -> dict[str, Any]:
     """Of what is said of one row."""
     kinds = {name: "string" if isinstance(value, str) else "number" for name, value in model.outputs.items()}
     properties = {name: {"type": [kind, "null"]} for name, kind in kinds.items()}
-    shown = {
-        name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in model.outputs.items()
-    }
-    return {"type": "object", "properties": properties, "example": shown}
+    return {"type": "object", "properties": properties, "example": model.outputs}
 
 
 def _as_columns(row: dict[str, Any]) -> dict[str, Any]:

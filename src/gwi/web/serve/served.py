@@ -22,6 +22,7 @@ from gwi.tables.encoder import DATE_PARTS, Column
 from gwi.tables.frames import columns_table
 from gwi.tables.source import Table
 from gwi.tables.unlike import Unlike
+from gwi.web.serve.answers import plain
 from gwi.web.serve.asked import Asked
 
 # Rows that are predicted together, as `gwi predict` does: digits depend on it.
@@ -109,7 +110,7 @@ def served(name: str, path: Path) -> Served:
     row = columns_table({key: [value] for key, value in example.items()}, 1, "The example")
     # A pipeline of somebody's own may want more of a row than we know.
     with suppress(ValueError):
-        model.outputs.update({key: values.tolist()[0] for key, values in model.predict(row, Asked(), Unlike()).items()})
+        model.outputs.update({key: plain(values)[0] for key, values in model.predict(row, Asked(), Unlike()).items()})
     return model
 
 
