@@ -166,6 +166,7 @@ def application(service: Service) -> FastAPI:
         description="Predictions with honest uncertainty.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
 
     async def health() -> dict[str, str]:

@@ -24,7 +24,7 @@ LONGEST_CELL, LONGEST_COLUMN = 1 << 17, 1 << 28
 # Lists and objects of JSON beside one for each row: text in cells may hold such brackets too.
 MORE_BRACKETS = 100_000
 KINDS = {"json": "application/json", "csv": "text/csv", "arrow": "application/vnd.apache.arrow.stream"}
-_PLAIN = {int, float, str, bool, type(None)}
+_PLAIN = {int, float, str, bool}
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,11 @@ def _json(body: bytes, most: int) -> Any:
 
 def _of_columns(columns: dict[str, list[Any]], num_rows: int) -> Table:
     for name, values in columns.items():
-        if not set(map(type, values)) <= _PLAIN:
+        kinds = set(map(type, values)) - {type(None)}
+        if not kinds <= _PLAIN:
             raise UserError(f"{BODY}, column {name!r}: a cell is a number, text, true, false or null, and no list or object.")
+        if bool in kinds and len(kinds) > 1:
+            raise UserError(f"{BODY}, column {name!r} holds truth values and others; make all of them one kind.")
         if max((len(value) for value in values if type(value) is str), default=0) > LONGEST_CELL:
             raise _long_cell(name)
     return columns_table(columns, num_rows, BODY)
