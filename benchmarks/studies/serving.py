@@ -15,8 +15,8 @@ import argparse
 import http.client
 import json
 import os
-import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -47,25 +47,36 @@ TURN = 20
 Record = dict[str, Any]
 
 
+def free_port() -> int:
+    """One that nobody has at this moment."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 class Server:
     """`gwi serve` in a process of its own, on a port that is free.
 
     Args:
         models: files.
         options: more of the command.
+        port: a free one unless given.
+        environment: more variables.
     """
 
-    def __init__(self, models: Sequence[Path], *options: str, environment: dict[str, str] | None = None):
-        command = [sys.executable, "-m", "gwi", "serve", *map(str, models), "--port", "0", *options]
+    def __init__(self, models: Sequence[Path], *options: str, port: int | None = None, environment: dict[str, str] | None = None):
+        self.port = free_port() if port is None else port
+        command = [sys.executable, "-m", "gwi", "serve", *map(str, models), "--port", str(self.port), *options]
         # A file, not a pipe: nobody would empty it.
         self._said = tempfile.NamedTemporaryFile("r")  # noqa: SIM115
         with open(self._said.name, "w") as file:
             self.process = subprocess.Popen(command, stderr=file, env=os.environ | (environment or {}))
-        self.port = 0
-        while not self.port and self.process.poll() is None:
-            found = re.search(r"http://\S+:(\d+);", self.said)
-            self.port = int(found[1]) if found else 0
-            time.sleep(0.02)
+        while self.process.poll() is None:
+            try:
+                if self.ask(b"", path="/ready", method="GET")[0] == 200:
+                    break
+            except OSError:
+                time.sleep(0.02)
 
     @property
     def said(self) -> str:
@@ -231,7 +242,7 @@ def measure_load(models: dict[str, Path], seconds: float) -> Iterator[Record]:
             memory.append(server.megabytes)
         for thread in threads:
             thread.join()
-        values = {"seconds": seconds, "requests": statuses.total()}
+        values: dict[str, float] = {"seconds": seconds, "requests": statuses.total()}
         values |= {f"status_{status}": count for status, count in sorted(statuses.items())}
         values |= {"p50_ms": 1e3 * float(np.median(times)), "p99_ms": 1e3 * float(np.quantile(times, 0.99))}
         values |= {"megabytes_after_a_fifth": warm, "megabytes_at_the_end": server.megabytes, "megabytes_highest": max(memory)}
@@ -285,8 +296,7 @@ def measure_kills(models: dict[str, Path], kills: int) -> Iterator[Record]:
             for thread in threads:
                 thread.join()
             begun = time.monotonic()
-            with Server([models["default"]], "--quiet", "--port", str(server.port)) as again:
-                again.port = server.port
+            with Server([models["default"]], "--quiet", port=server.port) as again:
                 answered += again.ask(bodies(1, 0, [f"x{i}" for i in range(8)])[1][JSON])[0] == 200
                 seconds.append(time.monotonic() - begun)
     yield from rows_of(
