@@ -134,7 +134,7 @@ def parsed(text: str) -> Any:
     """Strict JSON: each key once, finite numbers, not too deep and not too many parts; ValueError for anything else."""
     refuse_if(text.count("[") + text.count("{") > MOST_NODES, "there are too many lists and dictionaries")
     try:
-        value = json.loads(text, object_pairs_hook=once, parse_constant=no_number, parse_float=_finite, parse_int=_short)
+        value = json.loads(text, object_pairs_hook=once, parse_constant=_no_number, parse_float=_finite, parse_int=_short)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     level, depth = [value], 0
@@ -153,8 +153,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def no_number(name: str) -> None:
-    """Refuse NaN and infinity, which JSON has not."""
+def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 

@@ -244,7 +244,9 @@ def _sniffed(source: Source) -> Source:
         kind = "JSON" if other[1] else "a page of HTML or XML"
         raise UserError(f"{source.path} is {kind}; export the table as CSV or Parquet.")
     parsed: dict[str, list[list[str]]] = {}
-    for delimiter in DELIMITERS:
+    # Those that are nowhere in the text give all the same rows.
+    absent = next((delimiter for delimiter in DELIMITERS if delimiter not in text), None)
+    for delimiter in (mark for mark in DELIMITERS if mark in text or mark == absent):
         try:
             rows = [cells for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if cells]
         except csv.Error as error:

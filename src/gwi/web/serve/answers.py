@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 
 from gwi._progress import said
 from gwi.tables.writer import Writer
@@ -45,7 +46,7 @@ def body_of(columns: dict[str, Any], kind: str, form: Form, model: str, notes: S
         rows = [dict(zip(lists, cells, strict=True)) for cells in zip(*lists.values(), strict=True)]
         predictions = rows if form == "rows" else rows[0]
     answer = {"model": model, "predictions": predictions, "notes": list(map(said, notes))}
-    return json.dumps(answer, ensure_ascii=False, allow_nan=False, default=str).encode() + b"\n"
+    return orjson.dumps(answer, default=str, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def header_of_notes(notes: Sequence[str]) -> str:
@@ -59,8 +60,7 @@ def header_of_notes(notes: Sequence[str]) -> str:
 
 def plain(values: Any) -> list[Any]:
     """Cells for JSON, which has neither NaN nor infinity."""
-    cells = values.to_pylist() if hasattr(values, "to_pylist") else values.tolist()
-    is_finite = not isinstance(values, np.ndarray) or values.dtype.kind != "f" or bool(np.isfinite(values).all())
-    if is_finite and isinstance(values, np.ndarray):
+    cells: list[Any] = values.to_pylist() if hasattr(values, "to_pylist") else values.tolist()
+    if isinstance(values, np.ndarray) and (values.dtype.kind != "f" or np.isfinite(values).all()):
         return cells
     return [None if isinstance(cell, float) and not np.isfinite(cell) else cell for cell in cells]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -140,6 +141,9 @@ def serve(
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=END_SECONDS,
     )
+    # What is there now stays: to look through all of it again and again takes more time than to read a thousand rows.
+    gc.collect()
+    gc.freeze()
     try:
         Server(config, service).run(sockets=[at])
     finally:
