@@ -28,10 +28,10 @@ def serve(
     secret = checked_token(host, token)
     try:
         from gwi.web.serve.app import Service
-        from gwi.web.serve.server import listening, log
+        from gwi.web.serve.server import listening, log, server_of
         from gwi.web.serve.server import serve as answer
     except ImportError as error:
-        raise UserError("gwi serve needs FastAPI and uvicorn: pip install 'gwi[serve]'.") from error
+        raise UserError("gwi serve needs FastAPI, uvicorn and orjson: pip install 'gwi[serve]'.") from error
     from gwi.web.serve.served import open_models
 
     service = Service(open_models(models), max_rows)
@@ -41,5 +41,5 @@ def serve(
     address, number = at.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     console.note(f"{', '.join(service.models)} at http://{shown}:{number}; Ctrl-C ends it.", quiet)
-    answer(service, at, limits, secret, (lambda answered: None) if quiet else log)
+    answer(server_of(service, limits, secret, (lambda answered: None) if quiet else log), at)
     console.note("stopped.", quiet)

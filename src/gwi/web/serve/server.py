@@ -8,6 +8,7 @@ import gc
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -85,6 +86,9 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Ctrl-C, SIGTERM and a closed terminal end it, once running requests are answered."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
@@ -92,6 +96,13 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until it is asked to end."""
+        try:
+            super().run(sockets)
+        finally:
+            self._service.lanes.close()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Take no more connections; a second Ctrl-C does not wait for answers either."""
@@ -123,10 +134,8 @@ def listening(host: str, port: int) -> socket.socket:
     return found
 
 
-def serve(
-    service: Service, at: socket.socket, limits: Limits, token: str | None, observe: Callable[[Answered], None] = log
-) -> None:
-    """Answer until a signal asks to end."""
+def server_of(service: Service, limits: Limits, token: str | None, observe: Callable[[Answered], None] = log) -> Server:
+    """What answers, not started."""
     config = uvicorn.Config(
         guarded(service, limits, token, observe),
         http=TimedProtocol,
@@ -141,10 +150,12 @@ def serve(
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=END_SECONDS,
     )
+    return Server(config, service)
+
+
+def serve(server: Server, at: socket.socket) -> None:
+    """Answer until a signal asks to end."""
     # What is there now stays: to look through all of it again and again takes more time than to read a thousand rows.
     gc.collect()
     gc.freeze()
-    try:
-        Server(config, service).run(sockets=[at])
-    finally:
-        service.lanes.close()
+    server.run(sockets=[at])
