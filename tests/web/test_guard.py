@@ -34,12 +34,16 @@ def ask(guard, parts=((b"hi", False),), headers=(HOST,), path="/", wait=0.0):
     return sent[0]["status"], sent[1]["body"]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "localhost.:80", "127.9.9.9"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "localhost.:80", "127.9.9.9"]
+)
 def test_this_machine_is_let_in(host):
     assert ask(Guard(echo), headers=[(b"host", host.encode())]) == (200, b"hi")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "0.0.0.0", "localhost@evil", "localhost:1:2", "[::2]"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "", "0.0.0.0", "localhost@evil", "localhost:1:2", "[::2]"]
+)
 def test_a_name_that_was_pointed_at_this_machine_is_not(host):
     assert ask(Guard(echo), headers=[(b"host", host.encode())])[0] == 421
     assert ask(Guard(echo), headers=[HOST, (b"host", host.encode())])[0] == 421
@@ -131,7 +135,11 @@ def test_an_answer_has_a_time_and_a_fault_a_sentence(capsys):
 
 def test_every_request_is_told_without_its_secrets():
     seen = []
-    ask(Guard(echo, token=TOKEN, observe=seen.append), headers=[(b"authorization", f"Bearer {TOKEN}".encode())], path="/a\x1b[2J\n")
+    ask(
+        Guard(echo, token=TOKEN, observe=seen.append),
+        headers=[(b"authorization", f"Bearer {TOKEN}".encode())],
+        path="/a\x1b[2J\n",
+    )
     ask(Guard(echo, observe=seen.append), headers=[])
     assert [answered.status for answered in seen] == [200, 421]
     assert TOKEN not in str(seen[0])
