@@ -148,10 +148,15 @@ def check_report(names):
     assert Path("report.html").read_text() == names["page"]
 
 
+def check_serving(names):
+    assert len(names["said"]["predictions"]) == 2
+
+
 CHECKS = {
     "compare.md": check_compare,
     "explain.md": check_explain,
     "report.md": check_report,
+    "serving.md": check_serving,
     "reference/core.md": check_core,
     "quickstart.md": check_quickstart,
     "wrap-your-model.md": check_wrap_your_model,

@@ -17,6 +17,7 @@ from benchmarks.render import (
     frame_tables,
     likelihood_tables,
     record_tables,
+    serving_tables,
     set_tables,
     speed_tables,
 )
@@ -114,6 +115,8 @@ TABLES: dict[str, Callable[[], str]] = {
         set_tables.stratum_intervals,
         set_tables.set_scores,
         export_tables.onnx_export,
+        serving_tables.serving,
+        serving_tables.serving_borne,
     )
 } | {f"figure_{name}": figure(name) for name in FIGURES}
 

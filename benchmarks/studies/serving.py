@@ -393,7 +393,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "speed": lambda: measure_speed(models, TURN if quick else 1000),
             "load": lambda: measure_load(models, 3.0 if quick else 60 * options.minutes),
             "hostile": lambda: measure_hostile(models, not quick),
-            "kills": lambda: measure_kills(models, 1 if quick else 10),
+            "kills": lambda: measure_kills(models, 1 if quick else 5),
             "token": lambda: measure_token(models),
         }
         if quick:
