@@ -57,12 +57,12 @@ def save_model(
     folder = Path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not empty; give the name of a new folder.")
-    fitted = model if isinstance(model, GWIRegressor | GWIClassifier) else load(model)
+    fitted = load(model) if isinstance(model, str | os.PathLike) else model
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(model, GWIRegressor | GWIClassifier):
-        model.save(folder / FILE)
-    else:
+    if isinstance(model, str | os.PathLike):
         shutil.copyfile(model, folder / FILE)
+    else:
+        fitted.save(folder / FILE)
     found = Model() if mlflow_model is None else mlflow_model
     found.signature = signature_of(fitted) if signature is None else signature
     if metadata is not None:
