@@ -210,7 +210,7 @@ def test_a_bug_is_no_mistake_of_the_user(folder, capsys, monkeypatch):
     def broken(*arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gwi.storage.header.read_document", broken)
+    monkeypatch.setattr("gwi.storage.description.read_document", broken)
     assert cli.run(["info", f"{folder}/y.gwi"]) == 1
     assert "bug in gwi" in capsys.readouterr().err
 
