@@ -22,6 +22,7 @@ from gwi.core.means import ModuleMean
 from gwi.core.networks import EnsembleMLP
 from gwi.core.row_sums import RowSums
 from gwi.core.scaling import Scales
+from gwi.exceptions import UserError
 from gwi.fitting.data import FitData, HeldOut, Mean, Rule
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
@@ -166,6 +167,7 @@ def stream_data(
         shares: the groups of each process; even ones unless given.
     """
     processes = ProcessGroup.current()
+    _require_one_source(source, processes)
     if validation is None and isinstance(source, LoaderSource):
         source = source.in_one_order()
 
@@ -210,6 +212,22 @@ def stream_data(
     held_out = HeldOut(x_judge, y_judge, torch.ones_like(y_judge[0]), None, may_be_known=found.num_judges > 0)
     note = f"rows were read from a stream; {len(judges)} rows judge, and {len(x)} more were sampled for prior and inducing points"
     return StreamData(x, y, torch.ones_like(y[0]), held_out, scales, generator, stream, classes, note=note)
+
+
+def _require_one_source(source: RowSource, processes: ProcessGroup) -> None:
+    """Refuse shares of rows where all rows are wanted: processes share them by themselves.
+
+    Raises:
+        UserError: when processes were given different rows.
+    """
+    seen = processes.gathered(lambda: (source.group_sizes, source.features))
+    for rank, other in enumerate(seen):
+        if other != seen[0]:
+            rows = f"{sum(seen[0][0])} rows in {len(seen[0][0])} groups, process {rank} {sum(other[0])} in {len(other[0])}"
+            raise UserError(
+                f"Process 0 was given {rows}{'' if other[1] == seen[0][1] else ', of other columns'}; give all of them the same "
+                "files, source or loader with all rows: they share the rows by themselves."
+            )
 
 
 def validation_arrays(validation: Any, features: Sequence[str] | NDArray[Any] | None, *, labels: bool = False) -> Any:

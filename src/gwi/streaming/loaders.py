@@ -16,12 +16,20 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 
 from gwi._typing import Array
 from gwi._validation import as_array
+from gwi.streaming.contract import CheckedSource
 from gwi.streaming.fingerprint import described, digest
-from gwi.tables.parquet import parquet_source
+from gwi.tables.parquet import ParquetSource, parquet_source
 from gwi.tables.rows import CHUNK_SIZE, Chunk, RowSource
 
 # Groups that are mixed when rows are shuffled, and rows of a group where the source has none of its own.
@@ -147,6 +155,9 @@ def _places(loader: DataLoader[Any]) -> Sequence[int] | None:
     sampler, dataset = loader.sampler, loader.dataset
     if loader.batch_size is None or isinstance(dataset, IterableDataset):
         return None
+    if isinstance(sampler, DistributedSampler):
+        # Processes share rows out by themselves, once.
+        return range(len(dataset))  # type: ignore[arg-type]
     if isinstance(sampler, SubsetRandomSampler):
         return sorted(int(place) for place in sampler.indices)
     if isinstance(sampler, SequentialSampler | RandomSampler) and not getattr(sampler, "replacement", False):
@@ -162,7 +173,7 @@ def as_source(data: Any, target: Any, *, labels: bool = False, features: Sequenc
     """The source that a user means.
 
     Args:
-        data: a path, a folder, a `pyarrow.dataset`, a loader, or a source.
+        data: a path, a folder, a `pyarrow.dataset`, a loader, or a source; a source of the user's own is checked as it is read.
         target: with files and datasets the column to predict, or several; else None.
         labels: whether the target is a label.
         features: with files and datasets the columns of x in their order; all but the target unless given.
@@ -171,8 +182,12 @@ def as_source(data: Any, target: Any, *, labels: bool = False, features: Sequenc
         if target is not None:
             raise ValueError("A DataLoader gives its own targets; leave y out.")
         return LoaderSource(data, labels=labels)
-    if hasattr(data, "group_sizes"):
+    if isinstance(data, ParquetSource | ArraySource | LoaderSource | CheckedSource):
         return data
+    if hasattr(data, "group_sizes"):
+        if target is not None:
+            raise ValueError("A source gives its own targets; leave y out.")
+        return CheckedSource(data, labels=labels, features=features)
     if not (isinstance(target, str) or (isinstance(target, list | tuple) and all(isinstance(name, str) for name in target))):
         raise ValueError(f"With a file or dataset y is the name of the target's column; got {type(target).__name__}.")
     return parquet_source(data, target, labels=labels, features=features)

@@ -23,7 +23,7 @@ class Chunk:
     Attributes:
         x: features, or rows of any other shape.
         y: targets, one column each, or labels.
-        number: of each row in the source, from 0.
+        number: of each row, its place among all rows of the source, from 0.
     """
 
     x: Shaped[NDArray[Any], "n ..."]
@@ -46,12 +46,26 @@ class Chunk:
 
 @runtime_checkable
 class RowSource(Protocol):
-    """Where rows come from.
+    """Where rows come from: a file, a query of a database, a log. `fit`, `predict_source` and `score_source` take one.
+
+    Rows are in groups, which processes share and which are shuffled. They are read several times, in several processes, and told
+    by their places, so each time there must be the same rows in the same order. What else comes is refused in one sentence.
+
+    A source may have a `fingerprint` besides: plain lists, numbers and text, other ones where the rows are others, by which
+    checkpoints tell it. Without one they are told by a few rows.
 
     Attributes:
         features: names of the columns of x; None where they have none.
         group_sizes: how many rows each group has.
-        fingerprint: tells these rows from others, without reading all of them where there are many.
+
+    Example:
+        >>> class Squares:
+        ...     features, group_sizes = ("a", "b"), (1000,) * 8
+        ...
+        ...     def read(self, group, size=1 << 15):
+        ...         number = np.arange(1000 * group, 1000 * (group + 1))
+        ...         x = np.column_stack([np.sin(number), np.cos(3 * number)])
+        ...         yield gwi.streaming.Chunk(x, x[:, 0] ** 2, number)
     """
 
     @property
@@ -62,11 +76,6 @@ class RowSource(Protocol):
     @property
     def group_sizes(self) -> tuple[int, ...]:
         """How many rows each group has."""
-        ...
-
-    @property
-    def fingerprint(self) -> Any:
-        """Plain lists, numbers and text that are other ones where the rows are."""
         ...
 
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
