@@ -6,11 +6,13 @@ import io
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gwi._remote import Remote, as_path
 from gwi.exceptions import OutputError
 
 fcntl: Any
@@ -30,12 +32,17 @@ def atomic_file(path: str | os.PathLike[str], private: bool = False) -> Iterator
     """A new file beside, to write to, which takes the name when nothing went wrong inside; else all stays as it was.
 
     Args:
-        path: where the file goes; of a link, where that leads.
-        private: whether nobody else may read it; else it is as open as the one it replaces.
+        path: where the file goes; of a link, where that leads; or an address, to which a whole file is uploaded at the end.
+        private: whether nobody else may read it; else it is as open as the one it replaces. At an address its keeper decides.
 
     Raises:
         OSError: when it cannot be written, in a sentence.
     """
+    path = as_path(path)
+    if isinstance(path, Remote):
+        with _staged(path) as file:
+            yield file
+        return
     target = Path(os.path.realpath(path))
     with _part(path, target.parent, private) as (file, beside):
         yield file
@@ -49,11 +56,33 @@ def atomic_file(path: str | os.PathLike[str], private: bool = False) -> Iterator
             beside.replace(target)
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes, private: bool = False) -> Path:
-    """Write all of it or nothing."""
+@contextmanager
+def _staged(remote: Remote) -> Iterator[BinaryIO]:
+    """A file on this machine that is uploaded when nothing went wrong inside."""
+    with tempfile.TemporaryDirectory(prefix="gwi-") as folder:
+        raw = NamedOutput(Path(folder) / "whole", "xb")
+        raw.output = remote
+        try:
+            file = io.BufferedWriter(raw)
+            yield file
+            with _writing(remote):
+                file.flush()
+        finally:
+            raw.close()
+        remote.upload(Path(folder) / "whole")
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes, private: bool = False) -> Any:
+    """Write all of it or nothing; the path."""
     with atomic_file(path, private) as file:
         file.write(data)
-    return Path(path)
+    return as_path(path)
+
+
+def is_taken(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file already, or a link to one."""
+    path = as_path(path)
+    return path.is_file() if isinstance(path, Remote) else os.path.lexists(path) and not os.path.isdir(path)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -62,6 +91,10 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     Raises:
         OSError: when it cannot be written, in a sentence.
     """
+    path = as_path(path)
+    if isinstance(path, Remote):
+        path.try_out()
+        return
     with _part(path, Path(os.path.realpath(path)).parent, True) as (file, _), _writing(path):
         file.write(bytes(_PAGE))
         file.flush()

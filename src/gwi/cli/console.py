@@ -19,11 +19,25 @@ import typer
 
 from gwi._files import NamedOutput, check_writable
 from gwi._progress import printable, said
+from gwi._remote import AnyPath, as_path
 from gwi.cli.launch import mistake_file
 from gwi.exceptions import OutputError, UserError
 
-ModelFile = Annotated[Path, typer.Argument(help="a model that gwi fit wrote", show_default=False)]
-DataFile = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, also .gz", show_default=False)]
+
+def at(*names: str, help: str, **more: Any) -> Any:
+    """An option, or without a name an argument, that is a path or an address such as s3://bucket/rows.parquet."""
+    if names:
+        return typer.Option(*names, help=help, parser=as_path, **more)
+    return typer.Argument(help=help, parser=as_path, show_default=False)
+
+
+def output(help: str, **more: Any) -> Any:
+    """The option that says where the outcome goes."""
+    return at("--output", "-o", help=help, **more)
+
+
+ModelFile = Annotated[Path, at(help="a model that gwi fit wrote")]
+DataFile = Annotated[Path, at(help="CSV, TSV or Parquet, also .gz")]
 Force = Annotated[bool, typer.Option("--force", help="overwrite the output file")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
@@ -52,7 +66,7 @@ def note_unlike(model: Any, unlike: Any, quiet: bool) -> None:
         note(sentence, quiet)
 
 
-def sized(path: Path) -> str:
+def sized(path: AnyPath) -> str:
     """A file that was written, and its size."""
     size, unit = float(path.stat().st_size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
@@ -83,9 +97,9 @@ def interrupted(error: BaseException) -> int:
 
 
 @contextmanager
-def interrupt_after(output: Path) -> Iterator[Callable[[Any], None]]:
+def interrupt_after(output: AnyPath) -> Iterator[Callable[[Any], None]]:
     """Saves what it is called with; a later interrupt inside tells that the output is there."""
-    saved: list[Path] = []
+    saved: list[AnyPath] = []
     try:
         yield lambda model: saved.append(model.save(output, overwrite=True))
     except KeyboardInterrupt as error:
@@ -197,9 +211,9 @@ def on_cluster(address: str | None) -> Iterator[None]:
         yield
 
 
-def check_output(path: Path, force: bool, *inputs: Path) -> None:
+def check_output(path: AnyPath, force: bool, *inputs: AnyPath) -> None:
     """Refuse what cannot be written, or would be lost."""
-    if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
+    if any(type(path) is type(source) and path.exists() and source.exists() and path.samefile(source) for source in inputs):
         raise UserError(f"{path} is also read; write to another file.")
     if path.is_file() and not force:
         raise UserError(f"{path} exists; give --force to overwrite it.")

@@ -10,8 +10,8 @@ import typer
 import gwi.cli.console as console
 from gwi.exceptions import UserError
 
-AnyModel = Annotated[Path, typer.Argument(help="a model that gwi fit wrote, or GWIRegressor.save", show_default=False)]
-OnnxFile = Annotated[Path, typer.Argument(help="where the graph goes, model.onnx", show_default=False)]
+AnyModel = Annotated[Path, console.at(help="a model that gwi fit wrote, or GWIRegressor.save")]
+OnnxFile = Annotated[Path, console.at(help="where the graph goes, model.onnx")]
 
 
 def export(

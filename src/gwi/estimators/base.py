@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from gwi import parts
-from gwi._files import write_atomically
+from gwi._files import is_taken, write_atomically
 from gwi._progress import Report, progress, silent
 from gwi._validation import floating_dtype
 from gwi.core.measures import GaussianMeasure
@@ -364,7 +364,7 @@ class GWIEstimator(BaseEstimator):
             UnsavableError: naming a part that cannot be stored, such as a plain function, and what works instead.
         """
         check_is_fitted(self, "model_")
-        if not overwrite and os.path.lexists(path) and not os.path.isdir(path):
+        if not overwrite and is_taken(path):
             raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
         return write_atomically(path, to_bytes(*encode_estimator(self, hashes)))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gwi._files import atomic_file
+from gwi._remote import as_path
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.regressor import GWIRegressor
 from gwi.evaluation.classification import ClassScores
@@ -31,7 +31,7 @@ def predict_source(
     *,
     coverage: float = 0.95,
     shard: tuple[int, int] | None = None,
-) -> Path:
+) -> Any:
     """Predict rows of any number into a Parquet file, all of it or nothing.
 
     Args:
@@ -53,7 +53,7 @@ def predict_source(
         found = parts.of(groups) if any(parts.group_sizes[group] for group in groups) else (_none(next(parts.of([full]))),)
         for part in found:
             writer.write(part)
-    return Path(output)
+    return as_path(output)
 
 
 def groups_of_shard(group_sizes: Sequence[int], shard: Any) -> range:

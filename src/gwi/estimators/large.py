@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._files import atomic_file
+from gwi._remote import AnyPath, Remote
 from gwi.estimators.table_targets import TARGETS, TaskName, guess_task
 from gwi.estimators.tables import Choices, Estimator, estimator_for, evaluate_tables, fit_of, known_rows, target_of, with_encoder
 from gwi.exceptions import GWIWarning, UserError
@@ -30,6 +31,8 @@ def as_parquet(source: Source) -> tuple[Source, str]:
     """A large text file as a Parquet file beside it, written once, and what to say of it."""
     if source.is_parquet:
         return source, ""
+    if isinstance(source.path, Remote):
+        raise UserError(f"{source.path} is a large text file; copy it to this machine, or write it as Parquet there.")
     output = source.path.with_name(f"{source.path.name}.parquet")
 
     def converted() -> bool:
@@ -99,7 +102,7 @@ def fit_large(
     drop: Sequence[str],
     choices: Choices,
     holdout: float,
-    checkpoints: Path | None = None,
+    checkpoints: AnyPath | None = None,
     on_fitted: Callable[[Estimator], Any] = lambda model: None,
 ) -> Estimator:
     """Fit encoder and estimator to a table of any size, with scores on rows held out, on the first process.

@@ -32,7 +32,7 @@ def load(
     """A fitted estimator from a file that `save` wrote; it predicts what the saved one did, bit for bit on the same machine.
 
     Args:
-        path: of the file.
+        path: of the file, or an address such as s3://bucket/model.gwi.
         module: instances of the networks of your own that the mean holds, whose numbers the file stores; they stay as they are.
         device: where tensors go.
 

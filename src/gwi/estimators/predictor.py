@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gwi._remote import as_path
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.persistence import load
 from gwi.estimators.regressor import GWIRegressor
@@ -33,7 +33,7 @@ class Predictor:
     | ood_score | 0 for rows like those of the fit, 1 far away from all of them |
 
     Args:
-        path: of the model file.
+        path: of the model file, or an address such as s3://bucket/model.gwi.
         coverage: of the interval from lower to upper.
         quantiles: levels between 0 and 1.
         times: of times to an event.
@@ -55,7 +55,7 @@ class Predictor:
     ):
         if not all(0 < level < 1 for level in (coverage, *quantiles)):
             raise ValueError(f"coverage and quantiles lie strictly between 0 and 1; got {coverage} and {tuple(quantiles)}.")
-        self.path, self.coverage, self.quantiles, self.device = Path(path), float(coverage), tuple(quantiles), device
+        self.path, self.coverage, self.quantiles, self.device = as_path(path), float(coverage), tuple(quantiles), device
         self.times = tuple(times)
         self._model: GWIRegressor | GWIClassifier | None = None
 

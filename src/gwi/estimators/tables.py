@@ -7,12 +7,12 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._remote import AnyPath
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.inputs import checked_rows
 from gwi.estimators.likelihood_targets import column_of, column_of_estimator
@@ -191,7 +191,7 @@ def score_judged(estimator: Estimator, parts: Iterable[Judged]) -> dict[str, flo
     return {"rows": float(whole.num_rows)} | whole.named()
 
 
-def load_for_tables(path: Path) -> Estimator:
+def load_for_tables(path: AnyPath) -> Estimator:
     """The estimator in a model file that takes tables.
 
     Raises:
@@ -205,7 +205,7 @@ def load_for_tables(path: Path) -> Estimator:
 
 
 @contextlib.contextmanager
-def fit_of(path: Path) -> Iterator[None]:
+def fit_of(path: AnyPath) -> Iterator[None]:
     """A fit inside keeps its summary back, which is for the command to print, and its errors name the file."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):

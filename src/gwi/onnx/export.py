@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gwi._files import write_atomically
+from gwi._files import is_taken, write_atomically
 from gwi.exceptions import UnexportableError, UserError
 from gwi.models.classification import ClassificationModel
 from gwi.models.linked import LinkedModel
@@ -43,7 +43,7 @@ def export(estimator: Any, path: str | os.PathLike[str], levels: Sequence[float]
     levels = tuple(float(level) for level in levels)
     if not all(0 < level < 1 for level in levels):
         raise UserError(f"levels lie strictly between 0 and 1; got {levels}.")
-    if not overwrite and os.path.lexists(path) and not os.path.isdir(path):
+    if not overwrite and is_taken(path):
         raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
     return write_atomically(path, content(estimator, levels))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gwi._progress import printable
+from gwi._remote import AnyPath
 from gwi.exceptions import UserError
 from gwi.plots.numbers import shown
 from gwi.plots.scores import plot_scores
@@ -32,7 +32,7 @@ READINGS = {
 }
 
 
-def check_kind(path: Path) -> None:
+def check_kind(path: AnyPath) -> None:
     """Whether the name says a kind of picture.
 
     Raises:

@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._remote import AnyPath
 from gwi.exceptions import ModelFileError, UnsavableError, UserError
 from gwi.models.summary import MemberSummary, Summary
 from gwi.storage.header import number, printable, read_document, refuse_if, user_errors, whole
@@ -64,7 +64,7 @@ class Description:
         return Description(task, encoder, scores, decode_summary(document["summary"]), labels, levels)
 
 
-def description_of(path: Path) -> dict[str, Any]:
+def description_of(path: AnyPath) -> dict[str, Any]:
     """What the header of a model file says, for `gwi info` and as JSON."""
     with user_errors(path):
         known = Description.of(read_document(path), str(path))

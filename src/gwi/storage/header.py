@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from gwi import _progress
+from gwi._remote import AnyPath, Remote, as_path
 from gwi.exceptions import ModelFileError, UserError
 
 FORMAT = "gwi"
@@ -51,20 +52,23 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
         ModelFileError: when it is anything else.
     """
+    file: AnyPath = as_path(path)
+    if isinstance(file, Remote):
+        return io.BytesIO(file.read_bytes())
     kind = stat.S_IFMT(os.stat(path).st_mode)
     if kind != stat.S_IFREG:
         found = _KINDS.get(kind, "a device")
         raise ModelFileError(f"{printable(path)} is {found}, not a model file; give the file that save or `gwi fit` wrote.")
-    return Path(path).open("rb")
+    return file.open("rb")
 
 
 @contextmanager
-def user_errors(path: Path) -> Iterator[None]:
+def user_errors(path: AnyPath) -> Iterator[None]:
     """What is wrong with a file that is read inside, as one sentence for the user of the command."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}." if error.strerror else str(error)) from error
     except (ModelFileError, UserError) as error:
         raise UserError(str(error)) from error
     except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -118,7 +122,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     with open_file(path) as file:
         size = int.from_bytes(file.read(8), "little")
         header = file.read(min(size, MOST_BYTES))
-        length = os.fstat(file.fileno()).st_size
+        length = file.seek(0, os.SEEK_END)
     metadata = metadata_of(size.to_bytes(8, "little") + header, name)
     try:
         places = [entry["data_offsets"][1] for key, entry in parsed(header.decode()).items() if key != "__metadata__"]

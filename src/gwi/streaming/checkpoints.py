@@ -10,12 +10,12 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from gwi._files import write_atomically
+from gwi._remote import AnyPath, as_path
 from gwi.exceptions import CheckpointWarning, ModelFileError
 from gwi.storage.container import from_bytes, to_bytes
 from gwi.streaming.fingerprint import digest
@@ -29,12 +29,12 @@ class Checkpoints:
     """Checkpoints of the stages of one fit, one file each.
 
     Attributes:
-        folder: where they are; None keeps none.
+        folder: where they are, also an address; None keeps none.
         key: of the fit: rows, options and seed. Checkpoints of another fit are passed over.
         interval: seconds between two of one stage.
     """
 
-    folder: Path | None = None
+    folder: AnyPath | None = None
     key: str = ""
     interval: float = INTERVAL
 
@@ -43,18 +43,18 @@ class Checkpoints:
         """Those of the fit with this description, in a folder that is made where it is missing."""
         if folder is None:
             return Checkpoints()
-        path = Path(folder)
+        path = as_path(folder)
         path.mkdir(0o700, parents=True, exist_ok=True)
         return Checkpoints(path, digest(description), interval)
 
     @staticmethod
     def seed(folder: str | os.PathLike[str], drawn: int) -> int:
         """The seed that is kept in a folder, for fits without one of their own; the one just drawn where there is none yet."""
-        path = Path(folder) / "seed.json"
+        path = as_path(folder) / "seed.json"
         try:
             return int(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
-            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            as_path(folder).mkdir(0o700, parents=True, exist_ok=True)
             write_atomically(path, json.dumps(drawn).encode(), private=True)
             return drawn
 
@@ -62,7 +62,7 @@ class Checkpoints:
         """Seconds to the next checkpoint after one that took so many."""
         return self.interval * max(1.0, seconds / (SHARE * INTERVAL))
 
-    def path(self, stage: str) -> Path | None:
+    def path(self, stage: str) -> AnyPath | None:
         """Of a stage's file."""
         return None if self.folder is None else self.folder / f"{stage}.checkpoint"
 

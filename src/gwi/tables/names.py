@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 
+from gwi._remote import AnyPath
 from gwi.exceptions import UserError
 
 
-def no_column(path: Path | str, name: str, names: Sequence[str], what: str = "") -> UserError:
+def no_column(path: AnyPath | str, name: str, names: Sequence[str], what: str = "") -> UserError:
     """That a column is not there, with the name it may have been meant to be, and those there are."""
     meant = closest(name, names)
     guess = f"did you mean {meant!r}? It" if meant else "it"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from gwi._remote import AnyPath, Remote, as_path
 from gwi._typing import Array
 from gwi.exceptions import UserError
 from gwi.tables.rows import CHUNK_SIZE, Chunk
@@ -78,7 +78,7 @@ class ParquetReader:
 def _open_dataset(path: str | os.PathLike[str]) -> Any:
     import pyarrow.dataset as ds
 
-    root = Path(path)
+    root = as_path(path)
     if not root.exists():
         raise FileNotFoundError(f"{root} does not exist.")
     files = parquet_files(root)
@@ -86,10 +86,13 @@ def _open_dataset(path: str | os.PathLike[str]) -> Any:
         raise UserError(f"{root} holds no Parquet files.")
     schema = joint_schema(file_schemas(files))
     options: dict[str, Any] = {"format": "parquet"}
+    is_remote = isinstance(root, Remote)
     if root.is_dir():
         # Columns whose values are in the names of folders: year=2024/part.parquet.
-        options |= {"partitioning": "hive", "partition_base_dir": str(root)}
-    names = [str(file) for file in files]
+        options |= {"partitioning": "hive", "partition_base_dir": root.inside if is_remote else str(root)}
+    if is_remote:
+        options["filesystem"] = arrow_filesystem(root)
+    names = [file.inside if isinstance(file, Remote) else str(file) for file in files]
     dataset = ds.dataset(names, **options)
     for name in dataset.schema.names:
         if name not in schema.names:
@@ -97,14 +100,23 @@ def _open_dataset(path: str | os.PathLike[str]) -> Any:
     return dataset if schema.equals(dataset.schema) else ds.dataset(names, schema=schema, **options)
 
 
-def parquet_files(path: Path) -> list[Path]:
+def arrow_filesystem(root: Remote) -> Any:
+    """The file system of an address, for Arrow."""
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    return PyFileSystem(FSSpecHandler(root.reader))
+
+
+def parquet_files(path: AnyPath) -> list[Any]:
     """The file itself, or those of a folder in the order of their names."""
     if not path.is_dir():
         return [path]
-    return sorted(part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and part.is_file())
+    found = [part for part in path.rglob("*") if part.suffix in (".parquet", ".pq")]
+    # What is found below an address are files.
+    return sorted(part for part in found if isinstance(part, Remote) or part.is_file())
 
 
-def file_schemas(files: Sequence[Path]) -> list[tuple[str, Any]]:
+def file_schemas(files: Sequence[Any]) -> list[tuple[str, Any]]:
     """The name and the Arrow schema of each file.
 
     Raises:
@@ -116,7 +128,11 @@ def file_schemas(files: Sequence[Path]) -> list[tuple[str, Any]]:
     schemas = []
     for file in files:
         try:
-            schemas.append((str(file), pq.read_schema(file)))
+            if isinstance(file, Remote):
+                with file.open() as opened:
+                    schemas.append((str(file), pq.read_schema(opened)))
+            else:
+                schemas.append((str(file), pq.read_schema(file)))
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{file} is a damaged Parquet file ({first_line(error)}).") from error
     return schemas

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._remote import AnyPath
 from gwi.exceptions import UserError
 from gwi.tables.parquet import ParquetReader, file_schemas, first_line, joint_schema, parquet_files
 from gwi.tables.text import BLOCK, Utf8
@@ -82,7 +82,7 @@ class Source:
         content: of text that is in memory, where the path is only what sentences call it; None of files.
     """
 
-    path: Path
+    path: AnyPath
     header: tuple[str, ...]
     is_parquet: bool = False
     is_compressed: bool = False
@@ -182,7 +182,7 @@ def _lines(source: Source, strict: bool = False) -> Iterator[tuple[int, list[str
                 raise csv.Error(line + stream.num_skipped, str(error), reader.line_num > line) from error
 
 
-def _bounded(text: io.TextIOWrapper, path: Path, stream: Utf8) -> Iterator[str]:
+def _bounded(text: io.TextIOWrapper, path: AnyPath, stream: Utf8) -> Iterator[str]:
     """The lines of a text.
 
     Raises:
@@ -198,7 +198,7 @@ def _bounded(text: io.TextIOWrapper, path: Path, stream: Utf8) -> Iterator[str]:
         yield line
 
 
-def open_table(path: Path) -> Source:
+def open_table(path: AnyPath) -> Source:
     """What kind of table a file is, from its content and not from its name.
 
     Raises:
@@ -214,7 +214,7 @@ def open_table(path: Path) -> Source:
         with path.open("rb") as file:
             start = file.read(4)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}." if error.strerror else str(error)) from error
     if start == b"PAR1":
         return _open_parquet(path)
     if start[:2] == b"PK" or start == b"\xd0\xcf\x11\xe0":
@@ -294,7 +294,7 @@ def _check_header(place: str, header: tuple[str, ...]) -> None:
         raise UserError(f"{place}: numbers stand where the names of the columns should; add a first line with names.")
 
 
-def _open_parquet(path: Path) -> Source:
+def _open_parquet(path: AnyPath) -> Source:
     files = parquet_files(path)
     for part in files:
         if path.is_dir() and any("=" in folder for folder in part.relative_to(path).parent.parts):
@@ -329,7 +329,7 @@ def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
         raise UserError(f"{source.path} has names of columns and no rows.")
 
 
-def read_table(file: Path | Source) -> Table:
+def read_table(file: AnyPath | Source) -> Table:
     """All rows of a file."""
     return next(table for table, _ in read_parts(file if isinstance(file, Source) else open_table(file), 1 << 60))
 

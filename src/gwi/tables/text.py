@@ -6,9 +6,9 @@ import codecs
 import gzip
 import io
 import zlib
-from pathlib import Path
 from typing import Any, BinaryIO
 
+from gwi._remote import AnyPath
 from gwi.exceptions import UserError
 
 # Bytes of text read at a time.
@@ -20,7 +20,7 @@ MOST_BLANK = 10**6
 class Utf8(io.RawIOBase):
     """The characters of a file as UTF-8, whatever its encoding; refuses NUL and what is no text, naming the line."""
 
-    def __init__(self, path: Path, is_compressed: bool, content: bytes | None = None):
+    def __init__(self, path: AnyPath, is_compressed: bool, content: bytes | None = None):
         self._path = path
         self._file: BinaryIO = path.open("rb") if content is None else io.BytesIO(content)
         self._raw: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if is_compressed else self._file

@@ -7,9 +7,9 @@ import gzip
 import io
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+from gwi._remote import AnyPath
 from gwi.tables.names import no_column
 from gwi.tables.source import Table
 
@@ -21,7 +21,7 @@ _FORMULA, _NUMBER = (
 )
 
 
-def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: Path | str) -> list[str]:
+def kept_names(keep: str, header: Sequence[str], used: Sequence[str], path: AnyPath | str) -> list[str]:
     """The columns to copy, in the order of the file.
 
     Raises:
