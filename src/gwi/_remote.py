@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 from gwi.exceptions import OutputError, UserError
 
@@ -55,6 +55,12 @@ class Remote:
 
         with reading(self):
             return fsspec.core.url_to_fs(self.url)[0]
+
+    @property
+    def _fresh(self) -> Any:
+        """The file system without what it remembers of folders: others write there too."""
+        self.fs.invalidate_cache()
+        return self.fs
 
     @cached_property
     def reader(self) -> Any:
@@ -101,14 +107,14 @@ class Remote:
     def exists(self) -> bool:
         """Whether there is something."""
         with reading(self):
-            return bool(self.fs.exists(self.inside))
+            return bool(self._fresh.exists(self.inside))
 
     def is_dir(self) -> bool:
         """Whether it is a folder; what a web server shows is a file."""
         if self.protocol in _WEB:
             return False
         with reading(self):
-            return bool(self.fs.isdir(self.inside))
+            return bool(self._fresh.isdir(self.inside))
 
     def is_file(self) -> bool:
         """Whether it is a file."""
@@ -127,9 +133,9 @@ class Remote:
     def stat(self) -> Any:
         """Its size."""
         with reading(self):
-            return SimpleNamespace(st_size=int(self.fs.size(self.inside) or 0))
+            return SimpleNamespace(st_size=int(self._fresh.size(self.inside) or 0))
 
-    def open(self, mode: str = "rb") -> BinaryIO:
+    def open(self, mode: str = "rb") -> Any:
         """To read from."""
         with reading(self):
             return self.reader.open(self.inside, mode)
@@ -147,12 +153,13 @@ class Remote:
         """All files below."""
         del pattern
         with reading(self):
-            found = self.fs.find(self.inside)
-        yield from (Remote(str(self.fs.unstrip_protocol(path))) for path in found)
+            found = self._fresh.find(self.inside)
+        start = self.inside.rstrip("/") + "/"
+        yield from (self / path.removeprefix(start) for path in found)
 
     def glob(self, pattern: str) -> Iterator[Remote]:
         """Files directly below whose name is like this."""
-        yield from (part for part in self.rglob() if part.url == (self / part.name).url and part._pure.match(pattern))
+        yield from (part for part in self.rglob() if part == self / part.name and part._pure.match(pattern))
 
     def mkdir(self, mode: int = 0o777, parents: bool = True, exist_ok: bool = True) -> None:
         """A folder, where there are any; who may read it is decided there."""

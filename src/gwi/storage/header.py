@@ -46,7 +46,7 @@ def printable(text: object, most: int = 300) -> str:
     return shown if len(shown) <= most else f"{shown[:most]} …"
 
 
-def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+def open_file(path: str | os.PathLike[str]) -> BinaryIO | io.BytesIO:
     """A model file, opened once it is known to be a regular one: to open a pipe or a device may block, or do something.
 
     Raises:
