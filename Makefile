@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install browser demo test test-all check lint types format docs campaign records reproduce clean
+.PHONY: help install launchers browser demo test test-all check lint types format docs campaign records reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -20,6 +20,13 @@ $(VENV)/installed: pyproject.toml constraints.txt benchmarks/requirements-laplac
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements-laplace.txt
+	@touch $@
+
+launchers: $(VENV)/launchers  ## install what the long checks start processes with: Ray Train and Lightning Fabric (260 MB)
+
+$(VENV)/launchers: $(VENV)/installed
+	@echo "Installing Ray Train and Lightning Fabric into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[launchers]'
 	@touch $@
 
 browser:  ## install chromium where there is apt-get, for the test that looks at a report (as root)
@@ -36,7 +43,7 @@ test test-all: export PYTHONDONTWRITEBYTECODE =
 test: install  ## run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
-test-all: install  ## run the tests and the long checks
+test-all: install launchers  ## run the tests and the long checks
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: install  ## ruff, and is everything formatted?
