@@ -103,6 +103,17 @@ def test_a_fit_to_files_at_an_address_is_that_to_the_files_here(folder, monkeypa
     assert score_source(there, "memory://bucket/rows", "y") == score_source(here, folder / "rows", "y")
 
 
+def test_columns_in_the_names_of_folders_are_features_at_an_address_too(folder, memory):
+    wanted = table().append_column("year", pa.array([2020] * 200 + [2021] * 200))
+    pq.write_to_dataset(wanted, folder / "years", partition_cols=["year"])
+    for file in (folder / "years").rglob("*.parquet"):
+        memory.put_file(str(file), f"/bucket/years/{file.relative_to(folder / 'years')}")
+    here, there = fitted(folder / "years"), fitted("memory://bucket/years/")
+    assert there.feature_names_in_.tolist() == ["a", "b", "year"]
+    rows = np.column_stack([X, np.full(20, 2020.0)])
+    np.testing.assert_array_equal(there.predict(rows), here.predict(rows))
+
+
 def test_files_of_a_web_server_without_ranges_are_read(folder, served, monkeypatch):
     monkeypatch.setattr(streams, "FEW_NUMBERS", 0)
     here, there = fitted(folder / "rows" / "0.parquet"), fitted(f"{served}/rows/0.parquet")
@@ -170,7 +181,7 @@ def test_the_command_takes_addresses(memory, capsys):
         (OSError(28, "No space left on device"), r"flaky://disk/m.bin cannot be written \(No space left on device\)"),
         (PermissionError("Access denied"), r"flaky://disk/m.bin cannot be written \(Access denied\)"),
         (RuntimeError("the line broke\nand more"), r"flaky://disk/m.bin cannot be written \(the line broke\)"),
-        (KeyboardInterrupt(), ""),
+        (KeyboardInterrupt("by hand"), "by hand"),
     ],
 )
 def test_a_transfer_that_breaks_leaves_the_file_as_it_was(flaky, monkeypatch, fault, said):

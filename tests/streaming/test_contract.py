@@ -4,6 +4,7 @@ import sqlite3
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -15,7 +16,6 @@ from gwi.fitting import stream_data as streams
 from gwi.streaming import Chunk, RowSource
 from gwi.streaming.contract import CheckedSource
 from gwi.streaming.loaders import ArraySource, as_source, fingerprint_of, in_order
-from gwi.streaming.process_group import ProcessGroup
 
 pytestmark = pytest.mark.unchecked
 SIZES = (300, 0, 250, 50)
@@ -112,6 +112,10 @@ def test_rows_of_a_source_are_predicted_and_scored_by_the_names_of_their_columns
             use()
     with pytest.raises(ValueError, match="has 3 columns; the model was fitted to 2"):
         predict_source(model(Own()), Own(np.zeros((600, 3)), y), tmp_path / "none.parquet")
+    frame = GWIRegressor("linear", random_state=0).fit(pd.DataFrame({"a": x[:, 0], "b": np.where(y > 0, "u", "v")}), y)
+    for use in (lambda: predict_source(frame, cursor, tmp_path / "out.parquet"), lambda: score_source(frame, cursor)):
+        with pytest.raises(ValueError, match="fitted to a data frame, and a source gives numbers"):
+            use()
     # Targets are not needed to predict.
     predict_source(fitted, Own(x, np.full(600, np.nan)), tmp_path / "out.parquet")
 
@@ -226,10 +230,3 @@ def test_a_loader_with_a_share_for_each_process_is_read_whole():
     for sampler in shares:
         source = as_source(DataLoader(tensors, batch_size=64, sampler=sampler), None)
         np.testing.assert_array_equal(Chunk.join(list(in_order(source, [0]))).x, x)
-
-
-def test_processes_with_different_rows_are_told_so(monkeypatch):
-    x, y = rows()
-    monkeypatch.setattr(ProcessGroup, "gathered", lambda processes, function: [function(), ((300,), None)])
-    with pytest.raises(ValueError, match=r"Process 0 was given 600 rows in 4 groups, process 1 300 in 1; give all"):
-        streams.stream_data(Own(x, y), torch.Generator())

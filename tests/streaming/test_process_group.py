@@ -8,6 +8,8 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed as dist
@@ -26,6 +28,7 @@ from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.loaders import ArraySource
 from gwi.streaming.process_group import ProcessGroup, joined
 from gwi.streaming.training import add_gradients, train_on_stream
+from gwi.tables.rows import Chunk
 
 # The groups of each process: uneven shares, and the last process of three and of four has none.
 SHARES = {1: [[0, 1, 2, 3, 4]], 2: [[0], [1, 2, 3, 4]], 3: [[4, 0], [3, 1, 2], []], 4: [[2], [0, 1], [3, 4], []]}
@@ -225,3 +228,50 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path):
     assert 13 <= steps[-1] < 20
     for found in together(trained, 2, tmp_path, 0.0):
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+class Own:
+    """Rows of a user's own; or a half of them, those of this process."""
+
+    features = None
+
+    def __init__(self, is_half):
+        whole, start = source(), 500 * ProcessGroup.current().rank
+        place = slice(start, start + 500) if is_half else slice(None)
+        self.x, self.y = whole.x[place], whole.y[place]
+        self.group_sizes = (100,) * (len(self.x) // 100)
+
+    def read(self, group, size=1 << 15):
+        rows = slice(100 * group, 100 * group + 100)
+        yield Chunk(self.x[rows], self.y[rows], np.arange(rows.start, rows.stop))
+
+
+def fit_of(given):
+    """Predictions of a fit to a user's own source, or to a file; or what was said."""
+    streams.FEW_NUMBERS = 0
+    rank = ProcessGroup.current().rank
+    data = Own(given == "halves") if given in ("same", "halves") else f"{given}/{rank}.parquet"
+    target = None if isinstance(data, Own) else "y"
+    try:
+        model = GWIRegressor("svgp", random_state=0, dtype="float64", covariance=Covariance(num_inducing=12)).fit(data, target)
+    except ValueError as error:
+        return str(error)
+    return model.predict(source().x[:40], return_std=True)
+
+
+def test_processes_share_the_rows_of_a_source_and_say_so_where_each_was_given_its_own(tmp_path):
+    first, second = together(fit_of, 2, "same")
+    np.testing.assert_array_equal(first, second)
+    first, second = together(fit_of, 2, "halves")
+    assert first == second
+    assert first.startswith("Process 0 was given 500 rows in 5 groups, process 1 500 rows in 5 groups, and they are not the same")
+    whole = source()
+    for rank in range(2):
+        columns = {"a": whole.x[:, 0], "b": whole.x[:, 1], "y": whole.y[:, 0]}
+        pq.write_table(pa.table(columns), tmp_path / f"{rank}.parquet", row_group_size=250)
+    # Copies of a file, with times of their own, are the same rows.
+    os.utime(tmp_path / "1.parquet", (1, 1))
+    first, second = together(fit_of, 2, str(tmp_path))
+    np.testing.assert_array_equal(first, second)
+    pq.write_table(pa.table({**columns, "y": -columns["y"]}), tmp_path / "1.parquet", row_group_size=250)
+    assert "not the same rows" in together(fit_of, 2, str(tmp_path))[0]

@@ -147,10 +147,11 @@ class GWIEstimator(BaseEstimator):
         """Learn the mean, its covariance and its calibration; a `GWIWarning` says when the uncertainty came out worthless.
 
         Args:
-            X: rows, of shape (N, D); or a path, a dataset or a loader of rows and targets. With a torch module as mean rows may
-                have any shape, such as images, hold tokens, or be a dict or a tuple of the module's inputs.
+            X: rows, of shape (N, D); or a path or an address such as s3://bucket/rows/, a dataset, a loader or a `RowSource` of
+                rows and targets. With a torch module as mean rows may have any shape, such as images, hold tokens, or be a dict
+                or a tuple of the module's inputs.
             y: one target or label a row, for numbers also one column a target; of a path or a dataset the name of the column, or
-                several; of a loader None.
+                several; of a loader or a source None.
             sample_weight: of each row; whole numbers count it as so many equal rows, others are relative.
             validation: rows and targets that frozen means have not seen, a path and a column, or a loader; all means are judged
                 on them.

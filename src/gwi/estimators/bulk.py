@@ -23,6 +23,8 @@ from gwi.tables.parquet import ParquetReader, parquet_source
 from gwi.tables.rows import Chunk, RowSource
 from gwi.tables.writer import Writer
 
+_NO_FRAMES = "The model was fitted to a data frame, and a source gives numbers; write its rows to a Parquet file, and give that."
+
 
 def predict_source(
     model: GWIRegressor | GWIClassifier,
@@ -90,7 +92,7 @@ class _Predicted:
         of_frames = hasattr(model, "encoder_") or bool(model.frame_predictors_)
         if hasattr(data, "group_sizes") and not isinstance(data, ParquetReader):
             if of_frames:
-                raise UserError("A model of data frames predicts files and datasets; a source gives numbers without frames.")
+                raise UserError(_NO_FRAMES)
             self._source = CheckedSource(data, features=None if known is None else known.tolist(), targets=False)
             self.group_sizes = self._source.group_sizes
             return
@@ -154,6 +156,8 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
 
 def _scores_of_frames(model: Any, data: Any, target: Any) -> Scores | ClassScores:
     """Scores of a model of data frames on a Parquet file, a folder or a dataset; rows without a target are left out."""
+    if hasattr(data, "group_sizes") and not isinstance(data, ParquetReader):
+        raise UserError(_NO_FRAMES)
     reader, names = ParquetReader(data), names_in_frames(model)
     if not isinstance(target, str):
         raise UserError(f"score_source needs the name of the column of the targets; got {target!r}.")

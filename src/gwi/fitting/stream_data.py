@@ -26,7 +26,7 @@ from gwi.exceptions import UserError
 from gwi.fitting.data import FitData, HeldOut, Mean, Rule
 from gwi.streaming.checkpoints import Checkpoints
 from gwi.streaming.fingerprint import described, estimator_description
-from gwi.streaming.loaders import LoaderSource, as_source, fingerprint_of, in_order, shares_of
+from gwi.streaming.loaders import LoaderSource, as_source, content_of, fingerprint_of, in_order, shares_of
 from gwi.streaming.process_group import ProcessGroup
 from gwi.streaming.stream import Encode, Stream, class_indicators
 from gwi.streaming.summary import NUM_JUDGES, Moments, Sketch, sketch
@@ -220,13 +220,15 @@ def _require_one_source(source: RowSource, processes: ProcessGroup) -> None:
     Raises:
         UserError: when processes were given different rows.
     """
-    seen = processes.gathered(lambda: (source.group_sizes, source.features))
+    if processes.size == 1:
+        return
+    seen = processes.gathered(lambda: (source.group_sizes, content_of(source)))
     for rank, other in enumerate(seen):
         if other != seen[0]:
-            rows = f"{sum(seen[0][0])} rows in {len(seen[0][0])} groups, process {rank} {sum(other[0])} in {len(other[0])}"
+            rows = [f"{sum(sizes)} rows in {len(sizes)} groups" for sizes, _ in (seen[0], other)]
             raise UserError(
-                f"Process 0 was given {rows}{'' if other[1] == seen[0][1] else ', of other columns'}; give all of them the same "
-                "files, source or loader with all rows: they share the rows by themselves."
+                f"Process 0 was given {rows[0]}, process {rank} {rows[1]}, and they are not the same rows; give all of them the "
+                "same files, source or loader with all rows: they share the rows by themselves."
             )
 
 

@@ -45,6 +45,11 @@ class ParquetReader:
         """Size, time and footer of each file."""
         return [_file_state(fragment) for fragment in self._dataset.get_fragments()]
 
+    @property
+    def content(self) -> Any:
+        """Size and footer of each file: the same for copies of the files elsewhere."""
+        return [[state[0], state[-1]] for state in self.fingerprint]
+
     def tables(
         self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None, size: int = CHUNK_SIZE
     ) -> Iterator[tuple[Any, NDArray[np.int64]]]:
@@ -242,6 +247,11 @@ class ParquetSource:
     def fingerprint(self) -> Any:
         """The files, the columns in their order, and what becomes of them."""
         return [self._reader.fingerprint, self._columns, self._conversion]
+
+    @property
+    def content(self) -> Any:
+        """Of the files and the columns: the same for copies of the files elsewhere."""
+        return [self._reader.content, self._columns]
 
     def read(self, group: int, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         """The rows of a group."""
