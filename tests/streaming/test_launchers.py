@@ -49,6 +49,9 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("launched")
     for name, text in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE.read_text(), re.DOTALL):
         (path / name).write_text(text)
+    # Thousands of steps would tell no more than some hundred, and each is a message that two processes wait for.
+    program = (path / "together.py").read_text()
+    (path / "together.py").write_text(f"import gwi.streaming.training\n\ngwi.streaming.training.FEWEST_STEPS = 200\n{program}")
     (path / "alone.py").write_text(ALONE)
     rng = np.random.default_rng(0)
     for name, count in (("rows/a", 2400), ("rows/b", 1100), ("unseen/a", 900), ("new/a", 1500), ("new/b", 800)):
