@@ -84,7 +84,7 @@ def gwi(version: Annotated[bool, typer.Option("--version", callback=_version, is
 def fit(
     data: console.DataFile,
     target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
-    output: Annotated[Path, console.output("where the model goes", show_default=False)],
+    output: Annotated[console.Place, console.output("where the model goes", show_default=False)],
     task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
     mean: Annotated[str, typer.Option(help="auto, svgp, svgp-all, network, svgp+network, linear or boosting")] = "auto",
     preset: Annotated[str | None, typer.Option(help="paper: the paper's protocol (regression)")] = None,
@@ -106,7 +106,7 @@ def fit(
     refit: Annotated[bool, typer.Option(help="fit again to all rows after scoring")] = True,
     jobs: Annotated[int | None, typer.Option(help="fits of boosting and linear means side by side; -1 for all cores")] = None,
     cluster: Annotated[str | None, typer.Option(help="tcp://... of a Dask cluster that does these fits")] = None,
-    checkpoints: Annotated[Path | None, console.at("--checkpoints", help="folder for the progress of a large fit")] = None,
+    checkpoints: console.Checkpoints = None,
     force: console.Force = False,
     quiet: console.Quiet = False,
     as_json: console.Json = False,
@@ -218,7 +218,7 @@ def launch(context: typer.Context) -> None:
 def predict(
     model: console.ModelFile,
     data: console.DataFile,
-    output: Annotated[Path, console.output("CSV, .gz or Parquet by its name; - for the output stream")],
+    output: Annotated[console.Place, console.output("CSV, .gz or Parquet by its name; - for the output stream")],
     coverage: Annotated[float, typer.Option(help="probability that the interval holds the target")] = 0.95,
     times: Annotated[str, typer.Option(help="of times to an event: times at which to give the probability of none so far")] = "",
     keep: Annotated[str, typer.Option(help="columns to copy, parted by commas; unused, all or none")] = "unused",
@@ -295,7 +295,7 @@ def evaluate(
 def report(
     model: console.ModelFile,
     data: console.DataFile,
-    output: Annotated[Path, console.output("where the page goes")] = Path("report.html"),
+    output: Annotated[console.Place, console.output("where the page goes")] = Path("report.html"),
     max_rows: Annotated[int, typer.Option(min=1, help="rows looked at; of more a random sample")] = 100_000,
     force: console.Force = False,
     quiet: console.Quiet = False,
@@ -325,7 +325,7 @@ def report(
 def compare(
     data: console.DataFile,
     target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
-    output: Annotated[Path | None, console.output("picture or page: .png, .svg or .html")] = None,
+    output: Annotated[console.Place | None, console.output("picture or page: .png, .svg or .html")] = None,
     task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
     folds: Annotated[int, typer.Option(min=2, max=100, help="each row is predicted once")] = 5,
     gp_rows: Annotated[int, typer.Option(min=10, help="training rows of the exact GP; of more a random sample")] = 1000,
@@ -375,7 +375,7 @@ app.command()(serve)
 
 @app.command()
 def demo(
-    output: Annotated[Path, console.output("where the picture goes")] = Path("demo.png"),
+    output: Annotated[console.Place, console.output("where the picture goes")] = Path("demo.png"),
     force: console.Force = False,
 ) -> None:
     """Train a network with a covariance on one-dimensional data with a gap, and draw it."""

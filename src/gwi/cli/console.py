@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,6 +22,12 @@ from gwi._progress import printable, said
 from gwi._remote import AnyPath, as_path
 from gwi.cli.launch import mistake_file
 from gwi.exceptions import OutputError, UserError
+
+if TYPE_CHECKING:
+    Place = Path
+else:
+    # What the help shows is its name.
+    Place = type("path", (), {})
 
 
 def at(*names: str, help: str, **more: Any) -> Any:
@@ -36,8 +42,9 @@ def output(help: str, **more: Any) -> Any:
     return at("--output", "-o", help=help, **more)
 
 
-ModelFile = Annotated[Path, at(help="a model that gwi fit wrote")]
-DataFile = Annotated[Path, at(help="CSV, TSV or Parquet, also .gz")]
+ModelFile = Annotated[Place, at(help="a model that gwi fit wrote")]
+DataFile = Annotated[Place, at(help="CSV, TSV or Parquet, also .gz")]
+Checkpoints = Annotated[Place | None, at("--checkpoints", help="folder where the fit of a large table keeps its progress")]
 Force = Annotated[bool, typer.Option("--force", help="overwrite the output file")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]

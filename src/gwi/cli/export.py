@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,8 +9,8 @@ import typer
 import gwi.cli.console as console
 from gwi.exceptions import UserError
 
-AnyModel = Annotated[Path, console.at(help="a model that gwi fit wrote, or GWIRegressor.save")]
-OnnxFile = Annotated[Path, console.at(help="where the graph goes, model.onnx")]
+AnyModel = Annotated[console.Place, console.at(help="a model that gwi fit wrote, or GWIRegressor.save")]
+OnnxFile = Annotated[console.Place, console.at(help="where the graph goes, model.onnx")]
 
 
 def export(
