@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal
 
 Report = Callable[[str, float], None]
@@ -14,6 +15,8 @@ Report = Callable[[str, float], None]
 LATE_AFTER = 3.0
 # Characters of what is said to a user.
 LONGEST_SENTENCE = 2000
+# Who is told instead of the error stream, of work in this thread.
+_listener: ContextVar[Report | None] = ContextVar("listener", default=None)
 
 # Control characters but tab and line feed, marks that turn the direction of text, and halves of characters.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -42,6 +45,16 @@ def is_watched() -> bool:
 
 
 @contextmanager
+def told_to(listener: Report) -> Iterator[None]:
+    """Work inside tells the listener how far it is and draws nothing; a listener that raises ends the work."""
+    mark = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(mark)
+
+
+@contextmanager
 def progress(shown: bool | Literal["late"]) -> Iterator[Report]:
     """A report that draws one bar a stage on the error stream, so that results on the output stream stay clean.
 
@@ -49,6 +62,9 @@ def progress(shown: bool | Literal["late"]) -> Iterator[Report]:
         shown: whether it draws; ``"late"`` where it does once the work has taken some seconds and somebody is watching, and then
             leaves nothing behind.
     """
+    if (listener := _listener.get()) is not None:
+        yield listener
+        return
     if not shown or (shown == "late" and not is_watched()):
         yield silent
         return

@@ -1,4 +1,4 @@
-"""The `gwi` command: fit, predict, evaluate, report, compare, info, export, serve, demo. Heavy imports wait for their command.
+"""The `gwi` command: fit, predict, evaluate, report, compare, info, export, serve, play, demo. Heavy imports wait.
 
 Exit codes: 0 done, 1 a bug of ours, 2 a mistake in what was asked for or in a file, 130 interrupted.
 """
@@ -22,6 +22,7 @@ from gwi._progress import printable
 from gwi.cli.export import export
 from gwi.cli.info import info
 from gwi.cli.launch import MISTAKE, end_with_launcher
+from gwi.cli.play import play
 from gwi.cli.serve import serve
 from gwi.exceptions import UnexportableError, UnsavableError, UserError
 
@@ -371,6 +372,7 @@ def compare(
 app.command()(info)
 app.command()(export)
 app.command()(serve)
+app.command()(play)
 
 
 @app.command()

@@ -52,6 +52,17 @@ def examine(
         UserError: when no row has a target, or the file does not fit the model.
     """
     everything, num_rows = sampled(source, max(1, min(most, MOST_CELLS // len(source.header))), chunk_size, report)
+    return examine_rows(estimator, everything, num_rows, report, unlike)
+
+
+def examine_rows(
+    estimator: Estimator, everything: Table, num_rows: int, report: Report, unlike: Unlike | None = None
+) -> Examined:
+    """The same for rows that are read already; `num_rows` is how many their file has.
+
+    Raises:
+        UserError: when no row has a target, or the rows do not fit the model.
+    """
     table, _ = known_rows(estimator, everything)
     report("predictions", 0.0)
     judged = judge_table(estimator, table, unlike)

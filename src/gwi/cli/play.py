@@ -1,0 +1,24 @@
+"""The command that serves a page of this machine to play with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import gwi.cli.console as console
+
+PORT = 8765
+Data = Annotated[Path | None, typer.Argument(help="CSV, TSV or Parquet to begin with, also .gz", show_default=False)]
+
+
+def play(
+    data: Data = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="the next free one where it is taken; 0 for any")] = PORT,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="open the page")] = True,
+) -> None:
+    """A page in the browser to play with: points in one dimension, or a table of your own. It stays on this machine."""
+    from gwi.web.play.running import run
+
+    run(port, data, browser, console.say)

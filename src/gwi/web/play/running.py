@@ -1,0 +1,106 @@
+"""Start the page's server on a free port, open the browser, and end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import secrets
+import signal
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+from gwi.exceptions import UserError
+
+HOST = "127.0.0.1"
+# Ports that are tried when the first is taken.
+MORE_PORTS = 20
+# Seconds in which answers under way may still be given at the end.
+LAST_SECONDS = 2
+
+
+def run(port: int, data: Path | None, opens: bool, say: Callable[[str], None]) -> None:
+    """Serve the page until the user ends it.
+
+    Args:
+        port: to listen on; the next free one where it is taken.
+        data: a table to begin with.
+        opens: whether the browser is opened.
+        say: hears the address, and that it has ended.
+
+    Raises:
+        UserError: when the packages are not there, the file is not, or no port is free.
+    """
+    try:
+        import uvicorn
+
+        from gwi.web.play.app import MOST_BYTES, play_app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
+            raise
+        raise UserError("gwi play needs its server: pip install 'gwi[serve]'.") from error
+    if data is not None:
+        _check_file(data, MOST_BYTES)
+    listener, taken = bound(port)
+    port_used = listener.getsockname()[1]
+    if taken:
+        say(f"Port {port} is taken, so the page is on {port_used}.")
+    key = secrets.token_urlsafe(24)
+    # Behind the mark: a browser keeps it to itself, and it is in no log.
+    address = f"http://{HOST}:{port_used}/#{key}"
+    config = uvicorn.Config(play_app(key, data), log_level="warning", timeout_graceful_shutdown=LAST_SECONDS, server_header=False)
+    server = uvicorn.Server(config)
+
+    async def serve() -> None:
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.handle_exit, signal.SIGHUP, None)
+        serving = asyncio.create_task(server.serve([listener]))
+        while not (server.started or serving.done()):
+            await asyncio.sleep(0.02)
+        if server.started:
+            say(f"The page is at {address}")
+            say("Press Ctrl-C to end it.")
+            if opens:
+                # Some browsers are waited for until they end.
+                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        await serving
+
+    # uvicorn ends in order at an interrupt, and raises it again afterwards.
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve())
+    say("The page has ended.")
+
+
+def bound(port: int) -> tuple[socket.socket, bool]:
+    """A socket on the port or the next free one, and whether the port was taken.
+
+    Raises:
+        UserError: when none of them is free.
+    """
+    for number in range(port, min(port + MORE_PORTS, 1 << 16)) if port else (0,):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # Windows would let two servers listen on one port.
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, number))
+            listener.listen()
+        except OSError as error:
+            listener.close()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise UserError(f"The page cannot listen on port {number}: {error.strerror}.") from error
+        else:
+            return listener, number != port and port != 0
+    raise UserError(f"None of the ports from {port} on is free for you; give another one with --port, or 0 for any.")
+
+
+def _check_file(data: Path, most: int) -> None:
+    """Refuse what is no file, or too large for the page."""
+    if not data.is_file():
+        raise UserError(f"{data} is no file; give a CSV or Parquet file, or leave it out.")
+    if (size := data.stat().st_size) > most:
+        raise UserError(f"{data} has {size:,} bytes; the page takes up to {most:,}. Use gwi fit for larger tables.")
