@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,4 +22,10 @@ def play(
     """A page in the browser to play with: points in one dimension, or a table of your own. It stays on this machine."""
     from gwi.web.play.running import run
 
-    run(port, data, browser, console.say)
+    run(port, data, browser, _say_at_once)
+
+
+def _say_at_once(sentence: str) -> None:
+    """Also where another program waits for the address."""
+    console.say(sentence)
+    sys.stdout.flush()

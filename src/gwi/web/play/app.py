@@ -6,6 +6,7 @@ other page can ask for anything. `gwi.web.guard` stands before it: loopback and 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import json
@@ -23,7 +24,7 @@ from fastapi.responses import FileResponse, Response
 from gwi._progress import printable
 from gwi.exceptions import UserError
 from gwi.web.guard import Guard, Limits
-from gwi.web.play.asked import COVARIANCES, KERNELS, LIKELIHOODS, MEANS, asked_of
+from gwi.web.play.asked import COVARIANCES, KERNELS, LIKELIHOODS, MEANS, Asked, asked_of
 from gwi.web.play.newest import Newest, SupersededError
 from gwi.web.play.one_dimension import Drawn, draw
 from gwi.web.play.presets import presets
@@ -43,6 +44,7 @@ POLICY = (
 )
 # A report has its style and pictures inside, and no scripts.
 REPORT_POLICY = "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
+FIRST = Asked((-1.0, 0.0, 1.0, 2.0), (0.0, 1.0, 0.0, 1.0), (-2.0, 3.0))
 SAFE = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -72,12 +74,15 @@ def play_app(key: str, data: Path | None = None) -> Guard:
 
     @contextlib.asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
+        # What a first fit imports and compiles is there before the page is.
+        first = asyncio.create_task(newest.run("first", lambda report: draw(FIRST, report)))
         if data is not None:
             begin["table"] = (await tables.add(data.name, data))[0]
         try:
             yield
         finally:
             newest.close()
+            await asyncio.gather(first, return_exceptions=True)
             await tables.close()
 
     app = FastAPI(lifespan=living, openapi_url=None, docs_url=None, redoc_url=None)

@@ -59,7 +59,7 @@ class Inputs:
         self._rows = self._embedded(self._known)
 
     def controls(self) -> list[dict[str, Any]]:
-        """Of each column its name, its kind, what may be chosen, and the value to begin with: the middle, or the most frequent."""
+        """Of each column name, kind, what may be chosen, and the value to begin with: the middle one, or the most frequent."""
         return [{"name": shown(column.name), "kind": column.kind, **self._control(column)} for column in self.columns]
 
     def _control(self, column: Column) -> dict[str, Any]:
