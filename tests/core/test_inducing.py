@@ -60,6 +60,11 @@ def test_greedy_never_takes_a_duplicate_and_stops_when_everything_is_explained()
     assert torch.linalg.eigvalsh(kernel_matrix(default_kernel(2, lengthscale=0.5), z).detach())[0] > 1e-8
 
 
+def test_greedy_takes_one_row_where_noise_hides_all_of_f():
+    kernel, x = default_kernel(2, outputscale=0.1), rows(5)
+    assert greedy_variance_indices(kernel, x, 4, enough=1.0).tolist() == [0]
+
+
 def test_greedy_leaves_no_row_as_badly_explained_as_random_and_kmeans_explains_most_on_average():
     x, kernel = rows(300), default_kernel(2, lengthscale=0.5)
     left = {}

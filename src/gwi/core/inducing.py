@@ -53,7 +53,8 @@ def greedy_variance_indices(
 ) -> Int[Tensor, " M"]:
     """Rows in the order of largest remaining variance k(x, x) − φᵀφ: a pivoted Cholesky factorisation, O(N M²).
 
-    Stops early when what remains is nowhere above `enough`, or is rounding error, so exact duplicates are never taken twice.
+    Stops early, after one row at least, when what remains is nowhere above `enough`, or is rounding error, so exact
+    duplicates are never taken twice.
     """
     variance = kernel_variance(kernel, x)
     if variance.ndim > 1:
@@ -64,11 +65,12 @@ def greedy_variance_indices(
     floor = max(enough, 10 * torch.finfo(x.dtype).eps * float(variance.max()))
     for m in range(num_inducing):
         pivot = int(remaining.argmax())
-        if remaining[pivot] <= floor:
+        # One row at least: where the noise hides all of f, Z would be none.
+        if remaining[pivot] <= (floor if chosen else 0.0):
             break
         row = kernel_matrix(kernel, x[pivot : pivot + 1], x)[0] - rows[:m, pivot] @ rows[:m]
         rows[m] = row / remaining[pivot].sqrt()
         remaining = (remaining - rows[m].square()).clamp_min(0)
         remaining[pivot] = 0
         chosen.append(pivot)
-    return torch.tensor(chosen, device=x.device)
+    return torch.tensor(chosen, dtype=torch.int64, device=x.device)

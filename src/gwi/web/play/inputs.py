@@ -21,20 +21,15 @@ from gwi.tables.encoder import Column
 from gwi.tables.parsing import ISO_DATE, NUMBER, date_parts, numbers, texts
 from gwi.tables.source import Source, Table
 from gwi.tables.unlike import Unlike
+from gwi.web.play.words import shown
 
-# Characters of a name or a cell that are shown, and of a value that the page may send.
-LONGEST_SHOWN, LONGEST_VALUE = 80, 400
+# Characters of a value that the page may send.
+LONGEST_VALUE = 400
 MOST_VALUES, NUM_NEAREST, MOST_SHOWN_COLUMNS = 60, 5, 8
 # Of nearest rows no more are searched.
 MOST_SEARCHED = 20_000
 # What values of a kind look like, and how that is said.
 _FORMS = {"number": (NUMBER, "a number"), "date": (ISO_DATE, "a date like 2024-12-31")}
-
-
-def shown(text: object) -> str:
-    """Text of a file, short, and without characters that turn its direction or cannot be seen."""
-    safe = printable(str(text)).replace("\n", " ").replace("\t", " ")
-    return safe if len(safe) <= LONGEST_SHOWN else f"{safe[: LONGEST_SHOWN - 1]}…"
 
 
 class Inputs:
@@ -90,11 +85,11 @@ class Inputs:
             value = given.get(str(place))
             if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
                 raise UserError("A value is a number or a text.")
+            if value is not None and len(str(value)) > LONGEST_VALUE:
+                raise UserError(f"A value has up to {LONGEST_VALUE} characters.")
             if column.kind == "categories" and isinstance(value, int):
                 values = self._values[column.name]
                 value = values[value] if 0 <= value < len(values) else None
-            if value is not None and len(str(value)) > LONGEST_VALUE:
-                raise UserError(f"A value has up to {LONGEST_VALUE} characters.")
             # Said here: the library would name a line of the file.
             if value is not None and column.kind in _FORMS and not re.fullmatch(_FORMS[column.kind][0], str(value)):
                 raise UserError(f"{shown(column.name)} takes {_FORMS[column.kind][1]}; got {shown(value)!r}.")

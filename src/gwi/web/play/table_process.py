@@ -14,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -48,7 +49,7 @@ class TableSession:
     def open(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Read the file, and say what is in it."""
         from gwi.tables.source import open_table, read_table
-        from gwi.web.play.inputs import shown
+        from gwi.web.play.words import shown
 
         source = open_table(self._path)
         if len(source.header) > MOST_COLUMNS:
@@ -67,7 +68,8 @@ class TableSession:
         from gwi.report.examination import examine_rows
         from gwi.report.page import report_page
         from gwi.tables.structure import noticed
-        from gwi.web.play.inputs import Inputs, shown
+        from gwi.web.play.inputs import Inputs
+        from gwi.web.play.words import shown
 
         if self._everything is None:
             self.open({})
@@ -179,6 +181,8 @@ def serve(name: str, commands: TextIO, answers: TextIO) -> None:
         asked = json.loads(line)
         try:
             answer({"done": known[asked["do"]](asked)})
+            # What takes seconds to import is there once the user has chosen.
+            import_module("gwi.web.play.inputs")
         except UserError as error:
             answer({"error": printable(str(error))})
         except MemoryError:
@@ -194,9 +198,6 @@ def main() -> None:
     # What libraries print is no answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    import torch
-
-    torch.set_num_threads(max(1, min(4, torch.get_num_threads())))
     serve(sys.argv[1], sys.stdin, answers)
 
 

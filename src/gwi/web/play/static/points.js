@@ -77,7 +77,8 @@ export class Points {
     this.last = found;
     const facts = { "Noise (sd)": short(found.noise_std), "Length-scale": short(found.lengthscale), "Inducing points": String(found.inducing.length), "Least known near": `x ${short(this.leastKnown()[0])}` };
     $("facts").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]));
-    $("summary").textContent = [found.summary, ...found.notes].join("\n\n");
+    $("summary").textContent = found.summary;
+    $("warned").replaceChildren(...found.notes.map((text) => element("li", { class: "note", text })));
     say(`${this.told ?? ""} Noise ${short(found.noise_std)}, length-scale ${short(found.lengthscale)}; least is known near x ${short(this.leastKnown()[0])}.`.trim());
     this.told = "";
   }
