@@ -227,7 +227,7 @@ def test_a_table_is_fitted_cancelled_and_let_go(served, houses):
     known = found["table"]
     opened = served.wait(known, "open", "refused")
     assert [column["name"] for column in opened["opened"]["columns"]] == ["town", "rooms", "area", "built", "price"]
-    assert served.json("POST", f"/api/tables/{known}/predict", {"cells": {}})[1]["error"] == "Fit a model first."
+    assert served.json("POST", f"/api/tables/{known}/predict", {"cells": {}})[1]["refused"] == "Fit a model first."
     for body, said in (
         ({"target": 9, "max_time": 5}, "one of the table's columns"),
         ({"target": True, "max_time": 5}, "Choose the target"),
@@ -235,11 +235,11 @@ def test_a_table_is_fitted_cancelled_and_let_go(served, houses):
         ({"target": 4, "max_time": 5, "task": "x"}, "Choose the target"),
     ):
         status, answer = served.json("POST", f"/api/tables/{known}/fit", body)
-        assert status == 422
-        assert said in answer["error"]
+        assert status == 200
+        assert said in answer["refused"]
     fit = {"target": 4, "max_time": 600}
     assert served.json("POST", f"/api/tables/{known}/fit", fit)[1]["state"] == "fitting"
-    assert served.json("POST", f"/api/tables/{known}/fit", fit)[0] == 422
+    assert served.json("POST", f"/api/tables/{known}/fit", fit)[1]["refused"].startswith("The table is not ready")
     status, found = served.json("POST", f"/api/tables/{known}/cancel", {})
     assert found["state"] == "open"
     assert served.ask("GET", f"/report/{known}/{found['ticket']}")[0] == 404

@@ -95,7 +95,8 @@ def play_app(key: str, data: Path | None = None) -> Guard:
                 _check(request, key)
             response = await call_next(request)
         except UserError as error:
-            response = _json({"error": printable(str(error))}, 422)
+            # An answer like others: of any other status a browser's console makes a fault of the page.
+            response = _json({"refused": printable(str(error))})
         except RefusedError as error:
             response = _json({"error": error.sentence}, error.status)
         for name, value in SAFE.items():
@@ -123,7 +124,7 @@ def play_app(key: str, data: Path | None = None) -> Guard:
         try:
             return _json(_drawn(await newest.run(request.headers.get("x-page", ""), lambda report: draw(asked, report))))
         except SupersededError:
-            return _json({"error": "A newer request has come."}, 409)
+            return _json({"superseded": True})
         except (ValueError, ArithmeticError) as error:
             raise UserError(" ".join(str(error).split())) from error
 

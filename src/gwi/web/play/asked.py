@@ -44,12 +44,12 @@ class Held:
     Attributes:
         lengthscale: of the kernel.
         outputscale: variance of the prior.
-        alpha: of a rational quadratic kernel; 0 of others.
+        alpha: of a rational quadratic kernel; None of others.
     """
 
     lengthscale: float
     outputscale: float
-    alpha: float = 0.0
+    alpha: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,4 +153,4 @@ def _held(node: Any) -> Held | None:
     if not isinstance(node, Mapping):
         return None
     lengthscale, outputscale, alpha = (_positive(node, name) for name in ("lengthscale", "outputscale", "alpha"))
-    return None if lengthscale is None or outputscale is None else Held(lengthscale, outputscale, alpha or 0.0)
+    return None if lengthscale is None or outputscale is None else Held(lengthscale, outputscale, alpha)

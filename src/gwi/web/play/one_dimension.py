@@ -157,7 +157,7 @@ def _kernel(asked: Asked) -> Option:
     if asked.moving and asked.held is not None and asked.lengthscale is None:
         held = asked.held
         kernel = default_kernel(1, lengthscale=held.lengthscale, outputscale=held.outputscale, **shape)
-        if asked.kernel == "rq" and held.alpha > 0:
+        if asked.kernel == "rq" and held.alpha is not None:
             kernel.base_kernel.alpha = torch.tensor(held.alpha, dtype=torch.float64)
         return Option("kernel", kernel.requires_grad_(False), "kernel", imports)
     if asked.lengthscale is None:
@@ -200,5 +200,5 @@ def _import(module: str, code: str) -> str:
 
 def _held(kernel: Any) -> Held:
     base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
-    alpha = float(base.alpha.detach()) if isinstance(base, RQKernel) else 0.0
+    alpha = float(base.alpha.detach()) if isinstance(base, RQKernel) else None
     return Held(float(base.lengthscale.detach()), float(kernel.outputscale.detach()), alpha)

@@ -40,21 +40,28 @@ async function sent(path, options) {
   return answered(response);
 }
 
+// A refusal in words is an answer of the server's; others are faults.
+async function read(response) {
+  const node = await response.json();
+  if (node.refused !== undefined) throw new Refused(response.status, node.refused);
+  return node;
+}
+
 /** JSON from the server. */
 export async function get(path) {
-  return (await sent(path, {})).json();
+  return read(await sent(path, {}));
 }
 
 /** JSON to the server, and back. */
 export async function post(path, node = {}, signal = undefined) {
   const headers = { "content-type": "application/json" };
-  return (await sent(path, { method: "POST", headers, body: JSON.stringify(node), signal })).json();
+  return read(await sent(path, { method: "POST", headers, body: JSON.stringify(node), signal }));
 }
 
 /** A file to the server. */
 export async function upload(file) {
   const headers = { "content-type": "application/octet-stream", "x-file-name": encodeURIComponent(file.name.slice(-200)) };
-  return (await sent("tables", { method: "POST", headers, body: file })).json();
+  return read(await sent("tables", { method: "POST", headers, body: file }));
 }
 
 /** Forget something. */

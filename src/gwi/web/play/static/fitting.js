@@ -39,11 +39,12 @@ export class Fits {
     this.busy(true);
     try {
       const found = await post("points", asked, stop.signal);
+      if (found.superseded) return;
       if (!asked.moving) this.held = found.held;
       this.shown(found, asked);
       performance.measure("redraw", { start: begun, end: performance.now(), detail: { mean: asked.mean, moving: asked.moving, isFirst } });
     } catch (error) {
-      if (error.name !== "AbortError" && error.status !== 409) {
+      if (error.name !== "AbortError") {
         if (!(error instanceof Refused)) throw error;
         this.refused(error.message);
       }
