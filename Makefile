@@ -69,7 +69,7 @@ campaign: install  ## do thousands of faults on purpose: hostile tables, odd fil
 records: install  ## measure again every number and figure that the documentation shows (some hours)
 	@for study in hostile robust_max wasserstein_convergence covariance coverage context "context points" \
 		hyper_priors estimator_coverage choosing_by_test "ablation --within" ablation bayesian_optimisation plan_costs speed cli_speed diagnostics plot_examples classification sets \
-		feature_choice scale kills hosts; do \
+		feature_choice scale kills hosts play_redraw; do \
 		echo "benchmarks.studies.$$study"; $(BIN)/python -m benchmarks.studies.$$study || exit 1; done
 	@$(BIN)/python -m benchmarks.figures
 	@$(BIN)/python -m benchmarks.render

@@ -26,6 +26,24 @@ def prediction_speed() -> str:
     return table(["model", "inducing points", "rows", "", "before", "after", "before/after"], rows)
 
 
+def play_redraw() -> str:
+    """Milliseconds from a change on the page to its picture, by mean and number of points."""
+    words = {"gp": "Gaussian process", "trees": "boosted trees", "line": "straight line", "network": "network"}
+    pictures = {"moving": "while a point moves", "first": "the first one", "whole": "what stays"}
+    found = {(r["mean"], r["picture"], int(r["num_points"])): r for r in read("play_redraw")}
+    sizes = sorted({size for _, _, size in found})
+    if not sizes:
+        return "Not measured yet."
+    rows = []
+    for mean, name in words.items():
+        for picture, said in pictures.items():
+            cells = [found.get((mean, picture, size)) for size in sizes]
+            if any(cells):
+                shown = (f"{float(r['p50_ms']):.0f} / {float(r['p95_ms']):.0f}" if r else "–" for r in cells)
+                rows.append([name, said, *shown])
+    return table(["mean", "picture", *(f"{size} points" for size in sizes)], rows)
+
+
 def stream_speed() -> str:
     """Rows, seconds, rows a second and peak memory of fits and predictions from Parquet, and the other quantities as they are."""
     found = {r["quantity"]: float(r["value"]) for r in read("speed") if r["set"] == "generated"}

@@ -57,6 +57,7 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.ablation_within,
         cost_tables.speed,
         cost_tables.prediction_speed,
+        cost_tables.play_redraw,
         speed_tables.fit_speed,
         speed_tables.fit_scores,
         speed_tables.max_time_kept,
