@@ -15,22 +15,22 @@ LARGEST = 1e6
 # What the page may choose: the word it sends, and the word it shows.
 MEANS = {"gp": "Gaussian process", "network": "network", "trees": "boosted trees", "line": "straight line"}
 KERNELS = {
-    "rbf": "smooth (squared exponential)",
-    "matern52": "Matérn 5/2",
+    "rbf": "squared exponential",
+    "matern52": "Matérn 5/2, less smooth",
     "matern32": "Matérn 3/2, rough",
     "rq": "rational quadratic",
 }
 COVARIANCES = {
     "auto": "automatic",
     "wasserstein": "Wasserstein-optimal",
-    "titsias": "Titsias' (of an exact GP)",
+    "titsias": "of an exact GP (Titsias)",
     "box": "Wasserstein, data and beyond",
     "trained": "trained",
     "zero": "none at the inducing points",
 }
 LIKELIHOODS = {
     "gaussian": "Gaussian",
-    "varying": "Gaussian, noise depends on x",
+    "varying": "Gaussian, varying noise",
     "student-t": "Student's t: far values",
     "log-normal": "log-normal: positive numbers",
     "poisson": "Poisson: counts",

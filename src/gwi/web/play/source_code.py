@@ -12,7 +12,7 @@ from gwi.web.play.one_dimension import COVERAGE, HALF_WIDTH, NUM_DRAWN, options
 # Numbers in a line.
 NUMBERS_A_LINE = 10
 
-_PROGRAM = '''"""Points and choices of `gwi play`: run me with python, and I draw the page's picture."""
+_PROGRAM = '''"""From gwi play: this fit draws the picture of the page."""
 
 {imports}
 

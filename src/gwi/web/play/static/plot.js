@@ -31,7 +31,7 @@ export class Plot {
   /** Fit the elements to the room there is. */
   resize() {
     this.width = Math.max(280, $("frame").clientWidth);
-    this.height = Math.round(Math.min(460, Math.max(300, this.width * 0.56)));
+    this.height = Math.round(Math.min(400, Math.max(290, this.width * 0.52)));
     this.stripHeight = 84;
     for (const [svg, height] of [[this.svg, this.height], [this.strip, this.stripHeight]]) {
       svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);

@@ -1,0 +1,59 @@
+"""Pictures of the page of `gwi play` for its documentation: points, and a table that was fitted.
+
+python -m benchmarks.studies.play_pictures
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+from sklearn.datasets import load_diabetes
+
+ASSETS = Path(__file__).parents[2] / "docs" / "assets"
+NUM_COLOURS, WAIT = 128, 120_000
+
+
+def saved(page: Page, name: str) -> None:
+    """The page as it is seen, in few colours."""
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    picture.quantize(NUM_COLOURS, dither=Image.Dither.NONE).save(ASSETS / f"{name}.png", optimize=True)
+
+
+def main() -> None:
+    """Both pictures."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "diabetes.csv"
+        frame = load_diabetes(as_frame=True, scaled=False).frame
+        frame["sex"] = frame["sex"].map({1.0: "a", 2.0: "b"})
+        frame.rename(columns={"target": "progression"}).to_csv(table, index=False)
+        command = [sys.executable, "-m", "gwi", "play", "--no-browser", "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found is not None
+            browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1200, "height": 720})
+            page.set_default_timeout(WAIT)
+            page.goto(found[0])
+            page.wait_for_selector("#facts dd")
+            page.wait_for_timeout(1000)
+            saved(page, "play_points")
+            page.get_by_role("tab", name="Your table").click()
+            page.set_input_files("#file", table)
+            page.get_by_role("button", name="Fit", exact=True).click()
+            page.wait_for_selector("#nearest tbody tr")
+            saved(page, "play_table")
+            browser.close()
+            process.terminate()
+
+
+if __name__ == "__main__":
+    main()
