@@ -39,9 +39,10 @@ def play_redraw() -> str:
         for picture, said in pictures.items():
             cells = [found.get((mean, picture, size)) for size in sizes]
             if any(cells):
-                shown = (f"{float(r['p50_ms']):.0f} / {float(r['p95_ms']):.0f}" if r else "–" for r in cells)
-                rows.append([name, said, *shown])
-    return table(["mean", "picture", *(f"{size} points" for size in sizes)], rows)
+                for kind, key in (("seen", ""), ("processor", "processor_")):
+                    pairs = (f"{float(r[f'{key}p50_ms']):.0f} / {float(r[f'{key}p95_ms']):.0f}" if r else "–" for r in cells)
+                    rows.append([name, said, kind, *pairs])
+    return table(["mean", "picture", "", *(f"{size} points" for size in sizes)], rows)
 
 
 def stream_speed() -> str:

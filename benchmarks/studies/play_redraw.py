@@ -2,7 +2,8 @@
 
 A point is dragged in steps of 1/30 s, then let go; other points are clicked on. Times are the page's own: from the event that
 changed something, the oldest one if there are several, to the curves that know of it. `moving` pictures keep the kernel, `first`
-ones are a network's of few steps, `whole` ones are what stays. Processor time is that of the server, for each picture.
+ones are a network's of few steps, `whole` ones are what stays. The processor's time for a picture is measured apart, in one
+thread: other work on the machine hardly changes it.
 
     python -m benchmarks.studies.play_redraw
 """
@@ -16,34 +17,52 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import psutil
-from playwright.sync_api import Page, sync_playwright
+import torch
+from playwright.sync_api import Page, Route, sync_playwright
 
 from benchmarks.tables.common.records import append
+from gwi._progress import silent
+from gwi.web.play.asked import asked_of
+from gwi.web.play.one_dimension import draw
 
 MEANS = {"gp": "Gaussian process", "trees": "boosted trees", "line": "straight line", "network": "network"}
 SIZES = (20, 60, 100)
-DRAGS, STEPS, CLICKS, SECONDS_A_STEP = 4, 20, 10, 1 / 30
+DRAGS, STEPS, CLICKS, FITS, SECONDS_A_STEP = 3, 20, 8, 20, 1 / 30
 REDRAWS = "performance.getEntriesByName('redraw').map(e => ({...e.detail, took: e.duration}))"
-TYPE = "(cell, value) => { cell.value = value; cell.dispatchEvent(new Event('change', {bubbles: true})); }"
 WAIT = 30.0
 
 
-def measured(page: Page, server: psutil.Process, mean: str, size: int) -> Iterator[dict[str, Any]]:
-    """Times of one mean with so many points."""
-    rng = np.random.default_rng(size)
+def points(size: int) -> list[list[float]]:
+    """So many points of the paper's wave."""
     x = np.linspace(-5, 5, size)
-    rows = np.round(np.column_stack([x, 0.6 * x * np.sin(2 * x) + 0.5 * rng.normal(size=size)]), 3)
-    page.get_by_role("button", name="A handful").click()
-    _settled(page)
-    _take(page, rows)
+    y = 0.6 * x * np.sin(2 * x) + 0.5 * np.random.default_rng(size).normal(size=size)
+    return [[round(float(a), 3), round(float(b), 3)] for a, b in zip(x, y, strict=True)]
+
+
+def processor_ms(mean: str, size: int, picture: str) -> tuple[float, float]:
+    """Median and 95th percentile of the processor's time for one picture, as its points move."""
+    base: dict[str, Any] = {"points": points(size), "window": [-7, 7], "mean": mean}
+    held = asdict(draw(asked_of(base), silent).held)
+    took = []
+    for step in range(FITS):
+        moved = [*base["points"][1:], [base["points"][0][0], 0.1 * step]]
+        asked = asked_of({**base, "points": moved, "moving": picture != "whole", "held": held})
+        begun = time.process_time()
+        draw(asked, silent)
+        took.append(1000 * (time.process_time() - begun))
+    return float(np.quantile(took, 0.5)), float(np.quantile(took, 0.95))
+
+
+def measured(page: Page, mean: str, size: int) -> Iterator[dict[str, Any]]:
+    """Times of one mean with so many points."""
+    page.get_by_role("button", name=f"{size} points", exact=True).click()
     page.get_by_label(MEANS[mean]).check(force=True)
     _settled(page)
     page.evaluate("performance.clearMeasures()")
-    begun, spent = time.perf_counter(), _spent(server)
     box = page.locator("#plot").bounding_box()
     assert box is not None
     for drag in range(DRAGS):
@@ -60,37 +79,33 @@ def measured(page: Page, server: psutil.Process, mean: str, size: int) -> Iterat
     for click in range(CLICKS):
         page.locator("#plot").click(position={"x": 60 + (box["width"] - 90) * click / CLICKS, "y": 30})
         _settled(page)
-    seconds, processor = time.perf_counter() - begun, _spent(server) - spent
     entries: list[dict[str, Any]] = page.evaluate(REDRAWS)
-    for kind in ("moving", "first", "whole"):
-        took = [e["took"] for e in entries if ("first" if e["isFirst"] else "moving" if e["moving"] else "whole") == kind]
+    for picture in ("moving", "first", "whole"):
+        took = [e["took"] for e in entries if ("first" if e["isFirst"] else "moving" if e["moving"] else "whole") == picture]
         if took:
+            usual, most = processor_ms(mean, size, picture)
             yield {
                 "mean": mean,
                 "num_points": size,
-                "picture": kind,
+                "picture": picture,
                 "count": len(took),
                 "p50_ms": float(np.quantile(took, 0.5)),
                 "p95_ms": float(np.quantile(took, 0.95)),
-                "processor_ms": 1000 * processor / len(entries),
-                "pictures_a_second": len(entries) / seconds,
+                "processor_p50_ms": usual,
+                "processor_p95_ms": most,
                 "load": os.getloadavg()[0],
             }
 
 
-def _take(page: Page, rows: np.ndarray) -> None:
-    """Put points there, by the table that stands in for the picture."""
-    page.evaluate("document.querySelector('#points details').open = true")
-    for _ in range(len(rows) - page.locator(".point").count()):
-        page.get_by_role("button", name="Add a point").click()
-    for i, row in enumerate(rows):
-        for axis, value in zip("xy", row, strict=True):
-            cell = page.get_by_label(f"{axis} of point {i + 1}", exact=True)
-            cell.evaluate(
-                "(cell, value) => { cell.value = value; cell.dispatchEvent(new Event('change', {bubbles: true})); }", value
-            )
-    page.evaluate("document.querySelector('#points details').open = false")
-    _settled(page)
+def _with_sizes(route: Route) -> None:
+    """The beginning of the page, with presets of the sizes."""
+    answer = route.fetch()
+    begin = answer.json()
+    usual = begin["presets"][0]
+    begin["presets"] += [
+        {**usual, "name": f"size-{size}", "title": f"{size} points", "points": points(size), "choices": {}} for size in SIZES
+    ]
+    route.fulfill(response=answer, json=begin)
 
 
 def _settled(page: Page) -> None:
@@ -102,13 +117,9 @@ def _settled(page: Page) -> None:
         assert time.monotonic() < end
 
 
-def _spent(server: psutil.Process) -> float:
-    times = server.cpu_times()
-    return float(times.user + times.system)
-
-
 def main() -> None:
     """All means and sizes, appended to the record."""
+    torch.set_num_threads(1)
     command = [sys.executable, "-m", "gwi", "play", "--no-browser", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
         assert process.stdout is not None
@@ -116,11 +127,12 @@ def main() -> None:
         assert found is not None
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.route("**/api/begin", _with_sizes)
         page.goto(found[0])
         page.wait_for_selector("#facts dd")
         for mean in MEANS:
             for size in SIZES:
-                records = list(measured(page, psutil.Process(process.pid), mean, size))
+                records = list(measured(page, mean, size))
                 append("play_redraw", records)
                 print(*records, sep="\n", flush=True)
         browser.close()

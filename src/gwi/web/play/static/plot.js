@@ -121,7 +121,11 @@ export class Plot {
         this.marks.set(number, mark);
       }
       if (this.points.children[i] !== mark) this.points.insertBefore(mark, this.points.children[i] ?? null);
-      mark.setAttribute("transform", `translate(${this.px(x).toFixed(1)} ${this.py(y).toFixed(1)})`);
+      // What stands still is left alone: a drag redraws sixty times a second.
+      const place = `translate(${this.px(x).toFixed(1)} ${this.py(y).toFixed(1)})`, state = `${place} ${i} ${x} ${y} ${number === chosen}`;
+      if (mark.dataset.state === state) return;
+      mark.dataset.state = state;
+      mark.setAttribute("transform", place);
       mark.setAttribute("aria-label", `Point ${i + 1}: x ${short(x)}, y ${short(y)}`);
       mark.classList.toggle("chosen", number === chosen);
     });
