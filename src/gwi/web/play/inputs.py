@@ -43,7 +43,7 @@ class Inputs:
     def __init__(self, estimator: Estimator, table: Table):
         self._estimator, self._table = estimator, table
         columns = {column.name: column for column in encoder_of(estimator).columns}
-        heard = [found.name for found in heard_columns(estimator)]
+        heard = [found.name for found in heard_columns(estimator, encoder_of(estimator))]
         self.columns: list[Column] = [columns[name] for name in (*heard, *(name for name in columns if name not in heard))]
         # Of text, the most frequent first. The page sends the place of a value: what it shows may be shortened.
         self._values = {
