@@ -16,7 +16,8 @@ from gwi import Covariance, Gaussian, GWIRegressor, diagnose
 from gwi._progress import silent
 from gwi.cli import commands as cli
 from gwi.core.kernels import default_kernel
-from gwi.estimators.tables import encoder_of, load_for_tables, predict_table
+from gwi.estimators.columns import encoder_of
+from gwi.estimators.tables import load_for_tables, predict_table
 from gwi.evaluation.checks import Finding
 from gwi.plots.calibration import LEVELS, promises
 from gwi.plots.numbers import percent, shown

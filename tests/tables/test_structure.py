@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gwi import cli
-from gwi.estimators.tables import Choices, encoder_of, fit_table, split, target_of
+from gwi.estimators.columns import encoder_of
+from gwi.estimators.tables import Choices, fit_table, split, target_of
 from gwi.exceptions import UserError
 from gwi.tables.source import read_table
 from gwi.tables.structure import groups_of, in_time, noticed

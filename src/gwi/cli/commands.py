@@ -238,7 +238,8 @@ def predict(
         console.check_output(output, force, model, data)
     from gwi._files import atomic_file
     from gwi._progress import progress
-    from gwi.estimators.tables import encoder_of, load_for_tables, predict_table, require_times
+    from gwi.estimators.columns import encoder_of
+    from gwi.estimators.tables import load_for_tables, predict_table, require_times
     from gwi.tables.source import open_table, read_parts
     from gwi.tables.unlike import Unlike
     from gwi.tables.writer import Writer, kept_names, unused_columns, with_copied
@@ -266,17 +267,20 @@ def predict(
 def evaluate(
     model: console.ModelFile,
     data: console.DataFile,
+    target: console.Target = None,
+    event: console.Event = None,
     chunk_size: Annotated[int, typer.Option(min=1, help="rows held at a time")] = 20_000,
     quiet: console.Quiet = False,
     as_json: console.Json = False,
 ) -> None:
     """Score a model on a table that has the target."""
     from gwi._progress import progress
-    from gwi.estimators.tables import evaluate_tables, load_for_tables
+    from gwi.estimators.tables import evaluate_tables, load_for_tables, with_target
     from gwi.tables.source import open_table, read_parts
     from gwi.tables.unlike import Unlike
 
     fitted, source, unlike = load_for_tables(model), open_table(data), Unlike()
+    encoder = with_target(fitted, target, event, str(model))
     with progress(not quiet) as report:
 
         def tables() -> Iterator[Any]:
@@ -284,7 +288,7 @@ def evaluate(
                 yield table
                 report("rows", share)
 
-        scores = evaluate_tables(fitted, tables(), unlike)
+        scores = evaluate_tables(fitted, tables(), unlike, encoder)
     console.note_unlike(fitted, unlike, quiet)
     if as_json:
         console.print_json(scores)
@@ -297,6 +301,8 @@ def report(
     model: console.ModelFile,
     data: console.DataFile,
     output: Annotated[console.Place, console.output("where the page goes")] = Path("report.html"),
+    target: console.Target = None,
+    event: console.Event = None,
     max_rows: Annotated[int, typer.Option(min=1, help="rows looked at; of more a random sample")] = 100_000,
     force: console.Force = False,
     quiet: console.Quiet = False,
@@ -305,15 +311,16 @@ def report(
     console.check_output(output, force, model, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
-    from gwi.estimators.tables import load_for_tables
+    from gwi.estimators.tables import load_for_tables, with_target
     from gwi.report.examination import examine
     from gwi.report.page import report_page
     from gwi.tables.source import open_table
     from gwi.tables.unlike import Unlike
 
     fitted, source, unlike = load_for_tables(model), open_table(data), Unlike()
+    encoder = with_target(fitted, target, event, str(model))
     with console.noted_warnings(quiet), progress(not quiet) as shown:
-        examined = examine(fitted, source, 20_000, shown, max_rows, unlike)
+        examined = examine(fitted, source, 20_000, shown, max_rows, unlike, encoder)
         write_atomically(output, report_page(examined, printable(model.name), printable(data.name)).encode())
     console.note_unlike(fitted, unlike, quiet)
     for finding in examined.checked.findings:

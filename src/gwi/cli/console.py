@@ -45,6 +45,8 @@ def output(help: str, **more: Any) -> Any:
 ModelFile = Annotated[Place, at(help="a model that gwi fit wrote")]
 DataFile = Annotated[Place, at(help="CSV, TSV or Parquet, also .gz")]
 Checkpoints = Annotated[Place | None, at("--checkpoints", help="folder where the fit of a large table keeps its progress")]
+Target = Annotated[str | None, typer.Option("--target", "-t", help="column of the target, where the file names none or another")]
+Event = Annotated[str | None, typer.Option(help="of times to an event: column that says whether it came, likewise")]
 Force = Annotated[bool, typer.Option("--force", help="overwrite the output file")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]

@@ -15,7 +15,7 @@ def info(model: console.ModelFile, as_json: console.Json = False) -> None:
     if as_json:
         console.print_json(known)
         return
-    shown: dict[str, Any] = {name: known[name] for name in ("task", "target", "event", "likelihood") if name in known}
+    shown: dict[str, Any] = {name: known[name] for name in ("task", "target", "event", "likelihood") if known.get(name)}
     shown["columns"] = "\n".join(f"{console.shortened(name, 40)}: {kind}" for name, kind in list(known["columns"].items())[:40])
     if known["not_used"]:
         reasons = list(known["not_used"].items())[:20]

@@ -12,6 +12,7 @@ import numpy as np
 from gwi._files import atomic_file
 from gwi._remote import as_path
 from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.columns import encoder_of
 from gwi.estimators.regressor import GWIRegressor
 from gwi.evaluation.classification import ClassScores
 from gwi.evaluation.regression import Scores
@@ -127,7 +128,7 @@ def _require_width(model: Any, chunk: Chunk) -> None:
 
 def names_in_frames(model: Any) -> list[str]:
     """The columns that the encoder or a predictor of frames reads."""
-    own = list(model.encoder_.encoder_.inputs) if hasattr(model, "encoder_") else model.feature_names_in_.tolist()
+    own = encoder_of(model).inputs
     return list(dict.fromkeys([*own, *(name for predictor in model.frame_predictors_ for name in predictor.form.columns)]))
 
 

@@ -19,6 +19,7 @@ from gwi._validation import as_array
 from gwi.core.measures import kernel_matrix, kernel_variance
 from gwi.core.scaling import StandardisedRows
 from gwi.core.shapley import Shapley, shapley_values
+from gwi.estimators.columns import column_names
 from gwi.estimators.frame_means import with_predictions
 from gwi.estimators.inputs import checked_rows, own_columns
 from gwi.evaluation.explanation import Explanation, KnownRow
@@ -116,10 +117,10 @@ def _columns(estimator: Any) -> Columns:
     num_numbers = embedding.shape[0]
     encoder = getattr(estimator, "encoder_", None)
     if encoder is None:
-        names = getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(estimator.n_features_in_)])
+        names = tuple(column_names(estimator))
         player = np.full(num_numbers, -1)
         player[: len(names)] = np.arange(len(names))
-        return Columns(tuple(map(str, names)), player)
+        return Columns(names, player)
     learned = encoder.encoder_
     # Means that see frames may use columns that the encoder leaves out.
     names = tuple(map(str, encoder.feature_names_in_)) if estimator.frame_predictors_ else tuple(learned.inputs)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array, checked_weights, require_order
+from gwi.estimators.columns import column_names, numbers_of, require_present
 from gwi.estimators.frame_means import with_predictions
 from gwi.estimators.strata import strata_to_learn
 from gwi.exceptions import GWIWarning, UserError
@@ -26,6 +27,7 @@ from gwi.streaming.batches import Batches, checked_shapes, pair_of
 from gwi.tables.forms import require_frame
 from gwi.tables.frames import (
     frame_names,
+    frame_table,
     in_order,
     is_frame,
     is_pandas,
@@ -33,6 +35,7 @@ from gwi.tables.frames import (
     require_finite,
     require_rows_and_columns,
 )
+from gwi.tables.names import require_columns
 from gwi.tables.source import Table
 from gwi.tables.transformer import Encoded, TableEncoder
 from gwi.tables.unlike import Unlike
@@ -198,13 +201,18 @@ def _own_columns(estimator: Any, X: Any, unlike: Unlike | None) -> NDArray[Any]:
     encoder, names = getattr(estimator, "encoder_", None), getattr(estimator, "feature_names_in_", None)
     if encoder is not None:
         return encoder.encoder_.transform(encoder._table(X, reset=False), unlike)
+    if isinstance(X, Table):
+        return numbers_of(estimator, X)
     if names is not None and is_frame(X):
-        X = in_order(X, list(names))
-        require_finite(X, list(names))
+        require_columns(list(names), frame_names(X), "X")
+        X = numbers_of(estimator, frame_table(X))
+    X = as_array(X)
+    if isinstance(X, np.ndarray):
+        require_present(X, column_names(estimator))
     with warnings.catch_warnings():
         # An array has no names to compare, which is no matter.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        return validate_data(estimator, as_array(X), dtype=np.float64, reset=False)
+        return validate_data(estimator, X, dtype=np.float64, reset=False)
 
 
 def own_columns(estimator: Any, rows: NDArray[Any]) -> NDArray[Any]:

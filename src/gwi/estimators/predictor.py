@@ -10,10 +10,11 @@ import numpy as np
 
 from gwi._remote import as_path
 from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.columns import takes_tables
 from gwi.estimators.persistence import load
 from gwi.estimators.regressor import GWIRegressor
 from gwi.tables.forms import library_of
-from gwi.tables.frames import is_frame, is_pandas
+from gwi.tables.frames import frame_table, is_frame, is_pandas
 
 
 class Predictor:
@@ -82,7 +83,10 @@ class Predictor:
     def columns(self, X: Any) -> dict[str, Any]:
         """The columns by name."""
         asked: dict[str, Any] = {"times": self.times} if self.times else {}
-        return self.model.predict_columns(X, self.coverage, quantiles=self.quantiles, parts=True, **asked)
+        names_nothing = not hasattr(self.model, "feature_names_in_") and takes_tables(self.model)
+        # By the names that the command asks for, not by place, where nobody would notice another order.
+        rows = frame_table(X) if names_nothing and is_frame(X) else X
+        return self.model.predict_columns(rows, self.coverage, quantiles=self.quantiles, parts=True, **asked)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_model": None}

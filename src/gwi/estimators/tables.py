@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gwi._remote import AnyPath
 from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.columns import encoder_of
 from gwi.estimators.inputs import checked_rows
 from gwi.estimators.likelihood_targets import column_of, column_of_estimator
 from gwi.estimators.persistence import from_content
@@ -111,11 +112,6 @@ def with_encoder(estimator: Estimator, encoder: Encoder, names: Sequence[str]) -
     return estimator
 
 
-def encoder_of(estimator: Estimator) -> Encoder:
-    """From the columns of a table to the rows of the model."""
-    return estimator.encoder_.encoder_
-
-
 def table_rows(estimator: Estimator, table: Table, unlike: Unlike | None = None) -> NDArray[Any]:
     """The numbers of each row; `unlike` counts those unlike the rows of the fit."""
     X = checked_rows(estimator, table, unlike)
@@ -150,20 +146,52 @@ def require_times(estimator: Estimator, asked: str, model: str) -> None:
         raise UserError(f"{asked} is for models of times to an event (gwi fit --event); {model} predicts {estimator._kind}.")
 
 
-def known_rows(estimator: Estimator, table: Table) -> tuple[Table, NDArray[Any]]:
-    """The rows that have a target, and it: numbers, or labels as text."""
+def with_target(estimator: Estimator, target: str | None, event: str | None, model: str) -> Encoder:
+    """How a table with a known target becomes numbers, once its target has a name.
+
+    Args:
+        estimator: out of a file.
+        target: the column of the target; None for that of the file.
+        event: the column that says whether the event came; None for that of the file.
+        model: what a sentence calls the file.
+
+    Raises:
+        UserError: when neither the file nor the user names it, or there are several targets.
+    """
     encoder = encoder_of(estimator)
-    return target_of(table, encoder.target, column_of_estimator(estimator), encoder.number_labels)
+    num_targets = len(getattr(estimator.model_, "noises", [None]))
+    if num_targets > 1:
+        raise UserError(f"Scores are those of one target; {model} has {num_targets}.")
+    if not (target or encoder.target):
+        raise UserError(f"{model} was saved from Python and names no target; say which column of the table it is: --target NAME.")
+    if event is not None:
+        require_times(estimator, "--event", model)
+    elif estimator._kind == "times" and encoder.event is None:
+        raise UserError(
+            f"{model} was saved from Python and predicts times to an event; say which column tells whether it came: --event NAME."
+        )
+    named = replace(encoder, target=target or encoder.target, event=event or encoder.event)
+    for option, name in (("--target", named.target), ("--event", named.event)):
+        if name in named.inputs:
+            raise UserError(f"{option} {name} is a column that {model} predicts from; name another.")
+    return named
 
 
-def judge_table(estimator: Estimator, table: Table, unlike: Unlike | None = None) -> Judged:
+def known_rows(estimator: Estimator, table: Table, encoder: Encoder | None = None) -> tuple[Table, NDArray[Any]]:
+    """The rows that have a target, and it: numbers, or labels."""
+    encoder = encoder_of(estimator) if encoder is None else encoder
+    return target_of(table, encoder.target, column_of_estimator(estimator, encoder), encoder.number_labels)
+
+
+def judge_table(estimator: Estimator, table: Table, unlike: Unlike | None = None, encoder: Encoder | None = None) -> Judged:
     """Predictions at the rows of the table that have a target.
 
     Raises:
         UserError: naming a label that the model does not know.
     """
-    (known, y), encoder = known_rows(estimator, table), encoder_of(estimator)
-    unknown = np.flatnonzero(~column_of_estimator(estimator).is_known(y, estimator))
+    encoder = encoder_of(estimator) if encoder is None else encoder
+    known, y = known_rows(estimator, table, encoder)
+    unknown = np.flatnonzero(~column_of_estimator(estimator, encoder).is_known(y, estimator))
     if len(unknown):
         place, classes = known.place(int(unknown[0]), encoder.target), ", ".join(estimator.classes_[:8])
         raise UserError(f"{place}: the model has no class {str(y[unknown[0]])!r}; it has {classes}.")
@@ -173,20 +201,24 @@ def judge_table(estimator: Estimator, table: Table, unlike: Unlike | None = None
     return estimator.judge(X, y)
 
 
-def evaluate_tables(estimator: Estimator, tables: Iterable[Table], unlike: Unlike | None = None) -> dict[str, float]:
+def evaluate_tables(
+    estimator: Estimator, tables: Iterable[Table], unlike: Unlike | None = None, encoder: Encoder | None = None
+) -> dict[str, float]:
     """Every score of all tables together; they are not kept.
 
     Raises:
         UserError: when no row has a target.
     """
-    return score_judged(estimator, map(partial(judge_table, estimator, unlike=unlike), tables))
+    encoder = encoder_of(estimator) if encoder is None else encoder
+    parts = map(partial(judge_table, estimator, unlike=unlike, encoder=encoder), tables)
+    return score_judged(estimator, parts, encoder.target)
 
 
-def score_judged(estimator: Estimator, parts: Iterable[Judged]) -> dict[str, float]:
+def score_judged(estimator: Estimator, parts: Iterable[Judged], target: str) -> dict[str, float]:
     """Every score of rows that are judged."""
     totals = [estimator.score_totals(part) for part in parts if len(part.y)]
     if not totals:
-        raise UserError(f"No row has a value of {encoder_of(estimator).target!r}; there is nothing to score.")
+        raise UserError(f"No row has a value of {target!r}; there is nothing to score.")
     whole: Any = sum(totals[1:], start=totals[0])
     return {"rows": float(whole.num_rows)} | whole.named()
 
@@ -195,7 +227,7 @@ def load_for_tables(path: AnyPath) -> Estimator:
     """The estimator in a model file that takes tables.
 
     Raises:
-        UserError: when the file is something else, damaged, or of a model of arrays.
+        UserError: when the file is something else, damaged, or of a model whose rows no table has.
     """
     with user_errors(path):
         with open_file(path) as file:

@@ -11,7 +11,8 @@ from jaxtyping import Float
 
 from gwi._progress import Report
 from gwi._typing import Array
-from gwi.estimators.tables import Estimator, encoder_of, judge_table, known_rows, score_judged, table_rows
+from gwi.estimators.columns import encoder_of
+from gwi.estimators.tables import Estimator, judge_table, known_rows, score_judged, table_rows
 from gwi.evaluation.judged import Judged, TargetKind
 from gwi.report import classification, levels, regression, times
 from gwi.report.examined import Examined
@@ -44,31 +45,52 @@ def sampled(source: Source, most: int, chunk_size: int, report: Report) -> tuple
 
 
 def examine(
-    estimator: Estimator, source: Source, chunk_size: int, report: Report, most: int = MOST_ROWS, unlike: Unlike | None = None
+    estimator: Estimator,
+    source: Source,
+    chunk_size: int,
+    report: Report,
+    most: int = MOST_ROWS,
+    unlike: Unlike | None = None,
+    encoder: Encoder | None = None,
 ) -> Examined:
     """Predict the rows of a file, or of a sample of them, and look for faults.
+
+    Args:
+        estimator: the model.
+        source: of the rows.
+        chunk_size: rows read at a time.
+        report: of progress.
+        most: rows looked at.
+        unlike: counts rows unlike those of the fit.
+        encoder: of its columns, with the name of the target; None for that of the model.
 
     Raises:
         UserError: when no row has a target, or the file does not fit the model.
     """
     everything, num_rows = sampled(source, max(1, min(most, MOST_CELLS // len(source.header))), chunk_size, report)
-    return examine_rows(estimator, everything, num_rows, report, unlike)
+    return examine_rows(estimator, everything, num_rows, report, unlike, encoder)
 
 
 def examine_rows(
-    estimator: Estimator, everything: Table, num_rows: int, report: Report, unlike: Unlike | None = None
+    estimator: Estimator,
+    everything: Table,
+    num_rows: int,
+    report: Report,
+    unlike: Unlike | None = None,
+    encoder: Encoder | None = None,
 ) -> Examined:
     """The same for rows that are read already; `num_rows` is how many their file has.
 
     Raises:
         UserError: when no row has a target, or the rows do not fit the model.
     """
-    table, _ = known_rows(estimator, everything)
+    encoder = encoder_of(estimator) if encoder is None else encoder
+    table, _ = known_rows(estimator, everything, encoder)
     report("predictions", 0.0)
-    judged = judge_table(estimator, table, unlike)
+    judged = judge_table(estimator, table, unlike, encoder)
     report("diagnosis", 0.5)
     X = table_rows(estimator, table) if len(table) else np.empty((0, 0))
-    return examined(estimator, encoder_of(estimator), table, X, judged, num_rows, len(everything) - len(table))
+    return examined(estimator, encoder, table, X, judged, num_rows, len(everything) - len(table))
 
 
 def examined(
@@ -91,7 +113,7 @@ def examined(
         num_rows: of which these are some.
         num_without_target: rows that were left out.
     """
-    scores = score_judged(estimator, [judged])
+    scores = score_judged(estimator, [judged], encoder.target)
     ood = np.asarray(estimator.ood_score(Encoded(X)))
     checked = KINDS[estimator._kind].check(estimator, X, judged)
     return Examined(estimator, encoder, table, judged, ood, scores, num_rows, num_without_target, checked)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gwi._validation import as_array
+from gwi.estimators.columns import encoder_of, takes_tables
 from gwi.estimators.inputs import checked_rows
 from gwi.estimators.tables import Estimator
 from gwi.exceptions import UserError
 from gwi.report.examination import MOST_CELLS, MOST_ROWS, examined
 from gwi.report.page import report_page
-from gwi.tables.encoder import Column, Encoder
+from gwi.tables.encoder import Encoder
 from gwi.tables.forms import rows_of
 from gwi.tables.frames import array_table, frame_table, is_frame
 from gwi.tables.source import Table
@@ -26,9 +26,10 @@ def report_on(estimator: Estimator, X: Any, y: Any) -> str:
     Raises:
         UserError: for rows that are no table, and none at all.
     """
-    embedding = estimator.model_.embedding
-    if len(embedding.shape) != 1 or embedding.layout is not None:
-        raise UserError(f"A report is on tables; the model was fitted to rows of shape {tuple(embedding.shape)}.")
+    if not takes_tables(estimator):
+        raise UserError(
+            f"A report is on tables; the model was fitted to rows of shape {tuple(estimator.model_.embedding.shape)}."
+        )
     target = getattr(y, "name", None)
     target = target if isinstance(target, str) and target else "y"
     num_rows = len(X) if hasattr(X, "__len__") else 0
@@ -36,18 +37,10 @@ def report_on(estimator: Estimator, X: Any, y: Any) -> str:
         raise UserError(f"A report needs rows and a target for each; got {num_rows} rows and {len(y)} targets.")
     X, y = _sample(X, y, num_rows)
     numbers = checked_rows(estimator, X)
-    encoder = encoder_for(estimator, target)
-    table = _table(X, encoder)
+    encoder = replace(encoder_of(estimator), target=target)
+    table = _table(X, encoder, hasattr(estimator, "feature_names_in_"))
     found = examined(estimator, encoder, table, numbers, estimator.judge(numbers, y), num_rows, 0)
     return report_page(found, type(estimator).__name__, "X, y")
-
-
-def encoder_for(estimator: Any, target: str) -> Encoder:
-    """How the columns became numbers: what the estimator's encoder learned, or that each is a number."""
-    if hasattr(estimator, "encoder_"):
-        return replace(estimator.encoder_.encoder_, target=target)
-    names: Sequence[Any] = getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(estimator.n_features_in_)])
-    return Encoder(target, tuple(Column(str(name), "number", (0,), (0.0,)) for name in names), ())
 
 
 def _sample(X: Any, y: Any, num_rows: int) -> tuple[Any, Any]:
@@ -61,7 +54,8 @@ def _sample(X: Any, y: Any, num_rows: int) -> tuple[Any, Any]:
     return rows_of(X, rows) if is_frame(X) else as_array(X)[rows], targets
 
 
-def _table(X: Any, encoder: Encoder) -> Table:
-    if is_frame(X):
+def _table(X: Any, encoder: Encoder, knows_names: bool) -> Table:
+    # To a model of an array the columns of a frame are those places.
+    if is_frame(X) and knows_names:
         return frame_table(X)
     return X if isinstance(X, Table) else array_table(np.asarray(as_array(X)), encoder.inputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from gwi.plots.numbers import percent
 from gwi.report.examined import Examined
 from gwi.report.rendering import Picture, picture, short
 from gwi.tables.decoding import UNKNOWN
-from gwi.tables.frames import in_order
 
 # Rows, and of each: background rows, evaluations, bars, and columns of the known row that is named. Half a second for a stack on
 # a thousand rows; who wants to know more asks `explain`.
@@ -39,12 +37,8 @@ class Reason:
 def reasons(found: Examined) -> list[Reason]:
     """Of the rows with the highest outlier scores; none of models that cannot say."""
     chosen = np.argsort(-found.ood, kind="stable")[:NUM_ROWS]
-    rows: Any = found.table[chosen]
-    if not hasattr(found.estimator, "encoder_"):
-        # Fitted to numbers: an array, or a frame where names say which column is which.
-        rows = rows.data if hasattr(found.estimator, "feature_names_in_") else in_order(rows.data, rows.names)
     try:
-        why = found.estimator.explain(rows, background=NUM_BACKGROUND, max_evaluations=NUM_EVALUATIONS)
+        why = found.estimator.explain(found.table[chosen], background=NUM_BACKGROUND, max_evaluations=NUM_EVALUATIONS)
     except UserError:
         # Means that see data frames, and features of networks, need background rows of the user's.
         return []

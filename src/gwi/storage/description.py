@@ -16,7 +16,10 @@ from gwi.exceptions import ModelFileError, UnsavableError, UserError
 from gwi.models.summary import MemberSummary, Summary
 from gwi.storage.header import number, printable, read_document, refuse_if, user_errors, whole
 from gwi.tables.encoder import Encoder
+from gwi.tables.plain import numbered
 
+# Columns of a model that names none: more would be read into no memory.
+MOST_COLUMNS = 10**7
 # Kinds of labels that JSON can hold, and the dtypes of their arrays; of text with its width.
 _LABELS = ("int", "float", "bool", "str")
 _DTYPES = re.compile(r"u?int(?:8|16|32|64)|float(?:16|32|64)|bool|object|[<>=|]U(\d{1,7})")
@@ -52,7 +55,7 @@ class Description:
         """What this document says.
 
         Raises:
-            UserError: when the file was saved from Python.
+            UserError: when it is of a model whose rows no table has.
             ModelFileError: when the summary is none.
             LookupError, TypeError, ValueError: when parts are missing or of another kind.
         """
@@ -92,16 +95,28 @@ def table_part(document: Mapping[str, Any], name: str) -> tuple[Encoder, dict[st
     """How a table becomes the rows of the model, and its scores on rows held out.
 
     Raises:
-        UserError: when the file was saved from Python.
+        UserError: when it is of a model whose rows no table has.
         LookupError, TypeError, ValueError: when it is something else.
     """
     part = document.get("table")
     if part is None:
-        raise UserError(
-            f"{name} was saved from Python after a fit to an array, and does not say how a table becomes its rows; fit it to a "
-            "data frame, or use `gwi fit`."
-        )
+        return Encoder.plain(_plain_names(document, name)), {}
     return Encoder.from_json(part["columns"]), {key: number(value, "a score") for key, value in part["scores"].items()}
+
+
+def _plain_names(document: Mapping[str, Any], name: str) -> list[str]:
+    """The columns of a model that was fitted to numbers: those of its frame, or of an array their numbers."""
+    names, embedding = document.get("feature_names"), document["model"]["embedding"]
+    shape = embedding["shape"]
+    refuse_if(not isinstance(shape, list) or not all(type(size) is int for size in shape), "a row has no shape")
+    has_inputs = embedding.get("network", {}).get("type") == "laid-out"
+    if len(shape) != 1 or has_inputs:
+        rows = "the inputs of a module" if has_inputs else f"rows of shape {tuple(shape)}"
+        raise UserError(f"{name} was fitted to {rows}, which are no rows of a table; open it in Python, gwi.load, to predict.")
+    if names is None:
+        return numbered(whole(shape[0], "the number of columns", MOST_COLUMNS))
+    refuse_if(not isinstance(names, list) or not all(isinstance(one, str) for one in names), "columns have no names")
+    return names
 
 
 def encode_labels(classes: NDArray[Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from gwi.exceptions import UserError
 from gwi.tables.grams import Grams, grams_from_json
 from gwi.tables.names import no_column, require_columns
 from gwi.tables.parsing import Kind, date_parts, kind_of, numbers, texts
+from gwi.tables.plain import plain_rows
 from gwi.tables.source import Table
 from gwi.tables.unlike import NUM_EXAMPLES, Unlike
 
@@ -91,6 +92,7 @@ class Encoder:
         dropped: those that are not, each with the reason.
         number_labels: whether labels are numbers, so that 1, 1.0 and 01 are one; None where nobody has decided.
         event: of a time to an event, the column that says whether it came; None of other targets.
+        is_plain: whether each column is a number and nothing was learned of it; such an encoder is made, and in no file.
     """
 
     target: str
@@ -98,6 +100,19 @@ class Encoder:
     dropped: tuple[tuple[str, str], ...]
     number_labels: bool | None = None
     event: str | None = None
+    is_plain: bool = False
+
+    @staticmethod
+    def plain(names: Sequence[str], usual: Sequence[float] | None = None) -> Encoder:
+        """Columns of numbers that become themselves.
+
+        Args:
+            names: of the columns.
+            usual: a number of each that is nothing special; 0 when None.
+        """
+        usual = [0.0] * len(names) if usual is None else usual
+        pairs = zip(names, usual, strict=True)
+        return Encoder("", tuple(Column(name, "number", (0,), (float(number),)) for name, number in pairs), (), is_plain=True)
 
     @staticmethod
     def fit(table: Table, target: str = "", leave_out: Sequence[str] = ()) -> Encoder:
@@ -131,7 +146,7 @@ class Encoder:
     def features(self) -> tuple[str, ...]:
         """Names of the numbers, in the order of `transform`."""
         named = ((column.all_features, column.kept) for column in self.columns)
-        return (*(names[i] for names, kept in named for i in kept), UNLIKE)
+        return (*(names[i] for names, kept in named for i in kept), *([] if self.is_plain else [UNLIKE]))
 
     def places(self) -> Iterator[tuple[Column, slice]]:
         """Each column, and where its numbers are."""
@@ -146,6 +161,8 @@ class Encoder:
         Raises:
             UserError: when columns are missing, or naming a cell that is not what its column held in training.
         """
+        if self.is_plain:
+            return plain_rows(table, self.inputs)
         require_columns(self.inputs, table.names, table.source.path)
         unlike = Unlike() if unlike is None else unlike
         result = np.zeros((len(table), len(self.features)))
@@ -177,7 +194,7 @@ class Encoder:
 
     def to_json(self) -> dict[str, Any]:
         """As plain dictionaries, tuples, numbers and text."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None and name != "is_plain"}
 
     @staticmethod
     def from_json(node: Any) -> Encoder:

@@ -29,8 +29,8 @@ def some(names: Sequence[str]) -> str:
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
 
 
-def require_columns(wanted: Sequence[str], present: Sequence[str], what: object) -> None:
-    """Refuse a table that lacks columns, with the names they may have there.
+def require_columns(wanted: Sequence[str], present: Sequence[str], what: object, note: str = "") -> None:
+    """Refuse a table that lacks columns, with the names they may have there, and a note behind the sentence.
 
     Raises:
         UserError: naming them.
@@ -41,6 +41,5 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], what: object)
     unused = [name for name in present if name not in wanted]
     meant = {name: closest(name, unused) for name in missing[:8]}
     hint = "; ".join(f"is {other!r} meant as {name!r}?" for name, other in meant.items() if other)
-    raise UserError(
-        f"{what} lacks {len(missing)} of the {len(wanted)} columns of the model: {some(missing)}{f' ({hint})' if hint else ''}."
-    )
+    lacking = f"{some(missing)}{f' ({hint})' if hint else ''}{f'; {note}' if note else ''}"
+    raise UserError(f"{what} lacks {len(missing)} of the {len(wanted)} columns of the model: {lacking}.")

@@ -193,7 +193,7 @@ def application(service: Service) -> FastAPI:
     app.add_api_route("/models", models, summary="What is served")
     app.add_api_route("/", start, include_in_schema=False)
     for name, model in service.models.items():
-        summary = said(f"{model.description['task'].capitalize()} of {model.description['target']!r}")
+        summary = said(model.of[0].upper() + model.of[1:])
         for path in service.paths_of(name):
             app.add_api_route(path, _endpoint(service, model), methods=["POST"], summary=summary, openapi_extra=operation(model))
     app.add_exception_handler(RefusedError, _refused)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from gwi._progress import said
-from gwi.estimators.tables import encoder_of
+from gwi.estimators.columns import encoder_of
 from gwi.web.serve.served import Served
 
 HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
@@ -32,8 +32,7 @@ def page(models: Mapping[str, Served]) -> str:
         more = f"<p>and {len(model.wanted) - MOST_COLUMNS} more</p>" if len(model.wanted) > MOST_COLUMNS else ""
         body = json.dumps(model.example, ensure_ascii=False).replace("'", "\\u0027")
         ask = f"curl -H 'Content-Type: application/json' -d '{body}' \\\n  http://HOST/models/{model.name}/predict"
-        target = f"{model.description['task']} of {model.description['target']}"
-        parts += [f"<h2>{model.name}</h2><p>{_safe(target)}. Gives: {_safe(', '.join(model.outputs))}.</p>"]
+        parts += [f"<h2>{model.name}</h2><p>{_safe(model.of)}. Gives: {_safe(', '.join(model.outputs))}.</p>"]
         parts += [f"<table><tr><th>column<th>holds{rows}</table>{more}<pre>{_safe(ask)}</pre>"]
     return "".join(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gwi.estimators.tables import encoder_of
+from gwi.estimators.columns import encoder_of
 from gwi.tables.encoder import Column
 from gwi.web.serve.asked import PARAMETERS
 from gwi.web.serve.bodies import KINDS

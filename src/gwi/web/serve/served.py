@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from gwi.estimators.bulk import names_in_frames
+from gwi.estimators.columns import encoder_of
 from gwi.estimators.likelihood_targets import column_of_estimator
-from gwi.estimators.tables import Estimator, encoder_of, load_for_tables, predict_table
+from gwi.estimators.tables import Estimator, load_for_tables, predict_table
 from gwi.exceptions import UserError
 from gwi.storage.description import description_of
 from gwi.tables.encoder import DATE_PARTS, Column
@@ -51,6 +52,12 @@ class Served:
     example: dict[str, Any]
     outputs: dict[str, Any] = field(default_factory=dict)
     lock: Any = field(default_factory=nullcontext)
+
+    @property
+    def of(self) -> str:
+        """What is predicted; files from Python do not name it."""
+        task, target = self.description["task"], self.description["target"]
+        return f"{task} of {target}" if target else str(task)
 
     def parts(self, table: Table) -> Iterator[Table]:
         """The rows, as many at a time as are predicted together."""
