@@ -14,6 +14,7 @@ import numpy as np
 from gwi import __version__
 from gwi.estimators.bulk import names_in_frames
 from gwi.estimators.classifier import GWIClassifier
+from gwi.estimators.columns import takes_tables
 from gwi.estimators.persistence import load
 from gwi.estimators.predictor import Predictor
 from gwi.estimators.regressor import GWIRegressor
@@ -110,12 +111,16 @@ def signature_of(model: Estimator) -> ModelSignature:
     """Columns in, columns out, and the parameters coverage, quantiles and times.
 
     Columns of tables are of any type to MLflow, which would refuse whole numbers where it was told of decimals; the model itself
-    refuses a cell that is not what its column holds, and says which.
+    refuses a cell that is not what its column holds, and says which. Of a model of an array it says nothing of the rows: told of
+    an array, MLflow would take the columns of a frame by their places, where another order goes unnoticed.
     """
+    inputs: Schema | None
     if hasattr(model, "encoder_") or model.frame_predictors_:
         inputs = Schema([ColSpec(AnyType(), name, required=True) for name in names_in_frames(model)])
     elif hasattr(model, "feature_names_in_"):
         inputs = Schema([ColSpec(AnyType(), name, required=True) for name in model.feature_names_in_.tolist()])
+    elif takes_tables(model):
+        inputs = None
     else:
         inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, *model.model_.embedding.shape))])
     parameters = [

@@ -51,15 +51,18 @@ def numbers_of(estimator: Any, table: Table) -> NDArray[Any]:
     return plain_rows(table, names, note)
 
 
-def require_present(rows: NDArray[Any], names: list[str]) -> None:
-    """Refuse rows with missing numbers.
+def require_present(estimator: Any, rows: NDArray[Any]) -> None:
+    """Refuse an array with missing numbers; one of other columns is for others to refuse.
 
     Raises:
         UserError: naming the first.
     """
-    if rows.dtype.kind != "f" or rows.ndim != 2 or rows.shape[1] != len(names) or not (missing := np.isnan(rows)).any():
+    if rows.dtype.kind != "f" or rows.ndim != 2 or not (missing := np.isnan(rows)).any():
         return
     row, place = (int(where[0]) for where in np.nonzero(missing))
+    names = column_names(estimator)
+    if len(names) != rows.shape[1]:
+        return
     raise UserError(
         f"Input X contains NaN: row {row}, column {names[place]!r}; the model was fitted to numbers without missing cells, fill "
         "it in or leave the row out."

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gwi._validation import as_array, checked_weights, require_order
-from gwi.estimators.columns import column_names, numbers_of, require_present
+from gwi.estimators.columns import numbers_of, require_present
 from gwi.estimators.frame_means import with_predictions
 from gwi.estimators.strata import strata_to_learn
 from gwi.exceptions import GWIWarning, UserError
@@ -208,7 +208,7 @@ def _own_columns(estimator: Any, X: Any, unlike: Unlike | None) -> NDArray[Any]:
         X = numbers_of(estimator, frame_table(X))
     X = as_array(X)
     if isinstance(X, np.ndarray):
-        require_present(X, column_names(estimator))
+        require_present(estimator, X)
     with warnings.catch_warnings():
         # An array has no names to compare, which is no matter.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")

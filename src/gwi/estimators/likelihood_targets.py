@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.estimators.columns import encoder_of
-from gwi.estimators.table_targets import MOST_EXACT, TARGETS, LabelColumn, TargetColumn, TaskName
+from gwi.estimators.table_targets import TARGETS, TargetColumn, TaskName
 from gwi.exceptions import UserError
 from gwi.parts.likelihoods import LIKELIHOODS
 from gwi.tables.encoder import Encoder
 from gwi.tables.names import no_column
-from gwi.tables.parsing import numbers, texts, written
+from gwi.tables.parsing import numbers, texts
 from gwi.tables.source import Table
 
 YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
@@ -108,34 +108,6 @@ class LevelColumn(TargetColumn):
         estimator._targets.levels = np.array(self.levels)
 
 
-class ClassColumn(LabelColumn):
-    """The classes of a model that was fitted in Python, numbers or truth values too, as a table writes them.
-
-    Args:
-        classes: of the fit.
-    """
-
-    def __init__(self, classes: NDArray[Any]):
-        are_numbers = classes.dtype.kind in "iuf" and bool((np.abs(classes.astype(np.float64)) <= MOST_EXACT).all())
-        self.classes, self.are_numbers = classes, are_numbers
-        self.places = {_as_text(label): place for place, label in enumerate(classes.tolist())}
-
-    def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
-        """The rows that have a label, and it as the model has it."""
-        known, labels = super().read(table, target, self.are_numbers)
-        for row, label in enumerate(labels.tolist()):
-            if label not in self.places:
-                there = ", ".join(list(self.places)[:8])
-                raise UserError(f"{known.place(row, target)}: the model has no class {label[:40]!r}; it has {there}.")
-        return known, self.classes[[self.places[label] for label in labels.tolist()]]
-
-
-def _as_text(label: Any) -> str:
-    if isinstance(label, bool):
-        return str(label).lower()
-    return written(label) if isinstance(label, float) else str(label)
-
-
 def column_of(task: TaskName, event: str | None = None, levels: Sequence[str] | None = None) -> TargetColumn:
     """How the column that is predicted is read.
 
@@ -157,11 +129,10 @@ def column_of_estimator(estimator: Any, encoder: Encoder | None = None) -> Targe
         encoder: of its columns, with the names of the target and the event.
     """
     encoder = encoder_of(estimator) if encoder is None else encoder
-    if estimator.task == "classification" and encoder.number_labels is None:
-        return ClassColumn(estimator.classes_)
     levels = getattr(estimator._targets, "levels", None)
     names = None if levels is None else [str(name) for name in levels]
-    return column_of(estimator.task, encoder.event, names)
+    column = column_of(estimator.task, encoder.event, names)
+    return column.of_fit(estimator) if encoder.number_labels is None else column
 
 
 def checked_likelihood(

@@ -70,6 +70,10 @@ class TargetColumn:
         """Whether the estimator can predict each target."""
         return np.ones(len(y), dtype=np.bool_)
 
+    def of_fit(self, estimator: Any) -> TargetColumn:
+        """The same where targets were those of a fit in Python."""
+        return self
+
     def finish(self, estimator: Any) -> None:
         """Tell a fitted estimator what it could not see in its targets."""
 
@@ -126,6 +130,10 @@ class LabelColumn(TargetColumn):
             raise UserError("--preset paper is for regression; its classifier needs a network of your own, from Python.")
         return GWIClassifier(mean, **options)
 
+    def of_fit(self, estimator: Any) -> TargetColumn:
+        """Labels as the model has them, which need not be text."""
+        return ClassColumn(estimator.classes_)
+
     def _labels(self, table: Table, target: str, number_labels: bool | None) -> list[str | None]:
         """Labels as text; among numbers a cell that is none is a label of its own."""
         are_numbers = self.number_labels(table, target)
@@ -136,6 +144,34 @@ class LabelColumn(TargetColumn):
             return labels
         pattern, decimal = re.compile(number_pattern(table)), table.source.decimal
         return [written(float(v.replace(decimal, "."))) if v is not None and pattern.match(v) else v for v in labels]
+
+
+class ClassColumn(LabelColumn):
+    """The classes of a model that was fitted in Python, numbers or truth values too, as a table writes them.
+
+    Args:
+        classes: of the fit.
+    """
+
+    def __init__(self, classes: NDArray[Any]):
+        are_numbers = classes.dtype.kind in "iuf" and bool((np.abs(classes.astype(np.float64)) <= MOST_EXACT).all())
+        self.classes, self.are_numbers = classes, are_numbers
+        self.places = {_as_text(label): place for place, label in enumerate(classes.tolist())}
+
+    def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
+        """The rows that have a label, and it as the model has it."""
+        known, labels = super().read(table, target, self.are_numbers)
+        for row, label in enumerate(labels.tolist()):
+            if label not in self.places:
+                there = ", ".join(list(self.places)[:8])
+                raise UserError(f"{known.place(row, target)}: the model has no class {label[:40]!r}; it has {there}.")
+        return known, self.classes[[self.places[label] for label in labels.tolist()]]
+
+
+def _as_text(label: Any) -> str:
+    if isinstance(label, bool):
+        return str(label).lower()
+    return written(label) if isinstance(label, float) else str(label)
 
 
 TARGETS: dict[TaskName, TargetColumn] = {"regression": TargetColumn(), "classification": LabelColumn()}
