@@ -83,8 +83,17 @@ def test_a_model_of_an_array_takes_arrays(tmp_path):
     X = np.random.default_rng(0).normal(size=(30, 2))
     model = GWIRegressor("linear", random_state=0).fit(X, X[:, 0])
     save_model(model, tmp_path / "saved")
-    found = mlflow.pyfunc.load_model(str(tmp_path / "saved")).predict(X)
-    np.testing.assert_array_equal(np.asarray(found["prediction"]), model.predict_columns(X)["prediction"])
+    predict, expected = mlflow.pyfunc.load_model(str(tmp_path / "saved")).predict, model.predict_columns(X)["prediction"]
+    np.testing.assert_array_equal(np.asarray(predict(X)["prediction"]), expected)
+    # Frames go by name, in any order.
+    np.testing.assert_array_equal(predict(pd.DataFrame(X, columns=["x0", "x1"])[["x1", "x0"]])["prediction"], expected)
+    for wrong, sentence in (
+        (pd.DataFrame(X, columns=["x0", "b"]), "lacks 1 of the 2 columns of the model: 'x1'"),
+        (pd.DataFrame(X, columns=["x0", "x1"]).where(X.min() < X), "the cell is missing"),
+        (X[:, :1], "1 features"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            predict(wrong)
 
 
 def test_a_missing_column_is_said(rows, regressor, tmp_path):

@@ -352,3 +352,43 @@ def test_the_command_asks_for_its_token_and_ends_in_order(folder, tmp_path):
     said = (tmp_path / "log").read_text()
     assert said.endswith("note: stopped.\n")
     assert "0123456789abcdef" not in said
+
+
+def test_a_model_of_an_array_is_served_with_the_digits_of_the_model(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    model = gwi.GWIRegressor("svgp", random_state=0).fit(X, X[:, 0] + 0.1 * rng.normal(size=40))
+    labels = gwi.GWIClassifier("linear", random_state=0).fit(X, X[:, 0] > 0)
+    models = open_models([str(model.save(tmp_path / "array.gwi")), str(labels.save(tmp_path / "labels.gwi"))])
+    running = server_of(Service(models, 3000), Limits(), None, lambda answered: None)
+    at = listening("127.0.0.1", 0)
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [at]})
+    thread.start()
+    while not running.started:
+        time.sleep(0.01)
+    server = SimpleNamespace(port=at.getsockname()[1])
+    try:
+        rows = [{"x2": row[2], "x0": row[0], "x1": row[1]} for row in X[:5].tolist()]
+        found = json.loads(ask(server, json.dumps(rows), path="/models/array/predict").body)["predictions"]
+        assert [row["prediction"] for row in found] == model.predict(X[:5]).tolist()
+        found = json.loads(ask(server, json.dumps(rows), path="/models/labels/predict").body)["predictions"]
+        assert [row["prediction"] for row in found] == labels.predict(X[:5]).tolist()
+        for change, sentence in (
+            ({"x1": None}, "The body, row 0, column 'x1': the cell is missing"),
+            ({"x1": "blue"}, "The body, row 0, column 'x1': 'blue' is no number."),
+            ({"x1": 1, "x3": 0}, None),
+        ):
+            answer = ask(server, json.dumps([{**rows[0], **change}]), path="/models/array/predict")
+            assert answer.status == (200 if sentence is None else 422)
+            assert sentence is None or json.loads(answer.body)["error"].startswith(sentence)
+        lacking = ask(server, json.dumps([{"x0": 1, "a": 2}]), path="/models/array/predict")
+        assert (lacking.status, b"lacks 2 of the 3 columns of the model: 'x1', 'x2'" in lacking.body) == (422, True)
+        known = json.loads(ask(server, path="/models", method="GET").body)["models"][0]
+        assert known["columns"] == dict.fromkeys(["x0", "x1", "x2"], "number")
+        row = json.loads(ask(server, path="/openapi.json", method="GET").body)["paths"]["/models/array/predict"]["post"]
+        example = row["requestBody"]["content"][JSON]["example"]
+        assert ask(server, json.dumps(example), path="/models/array/predict").status == 200
+        assert b"regression. Gives: prediction" in ask(server, path="/", method="GET").body
+    finally:
+        running.should_exit = True
+        thread.join(10)

@@ -20,8 +20,9 @@ from gwi.tables.frames import frame_table, is_frame, is_pandas
 class Predictor:
     """Predictions of a saved model as a data frame of the library that the rows came in.
 
-    The file is read at the first call. A pickled predictor holds its path and options only, so that it can be sent to other
-    processes, such as those of Spark, Dask or Ray, which have the file too.
+    Columns are found by name; those of a model that was fitted to an array are called x0, x1, and so on, and arrays are taken by
+    place. The file is read at the first call. A pickled predictor holds its path and options only, so that it can be sent to
+    other processes, such as those of Spark, Dask or Ray, which have the file too.
 
     | column | is |
     | --- | --- |

@@ -187,7 +187,7 @@ def judge_table(estimator: Estimator, table: Table, unlike: Unlike | None = None
     """Predictions at the rows of the table that have a target.
 
     Raises:
-        UserError: naming a label that the model does not know.
+        UserError: naming a label or level that the model does not know.
     """
     encoder = encoder_of(estimator) if encoder is None else encoder
     known, y = known_rows(estimator, table, encoder)
@@ -198,7 +198,8 @@ def judge_table(estimator: Estimator, table: Table, unlike: Unlike | None = None
     X = table_rows(estimator, known, unlike) if len(y) else np.empty((0, len(encoder.features)))
     if unlike is not None and len(y):
         unlike.judged(len(y), estimator.share_seen(Encoded(X), y))
-    return estimator.judge(X, y)
+    with named_errors(f"{table.source.path}, column {encoder.target!r}"):
+        return estimator.judge(X, y)
 
 
 def evaluate_tables(
@@ -239,13 +240,19 @@ def load_for_tables(path: AnyPath) -> Estimator:
 @contextlib.contextmanager
 def fit_of(path: AnyPath) -> Iterator[None]:
     """A fit inside keeps its summary back, which is for the command to print, and its errors name the file."""
+    with named_errors(str(path)), contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+@contextlib.contextmanager
+def named_errors(place: str) -> Iterator[None]:
+    """Errors inside, which are of the values there, become sentences that name the place."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
+        yield
     except UserError:
         raise
     except (ValueError, FloatingPointError) as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{place}: {error}") from error
 
 
 def is_large(source: Source) -> bool:
