@@ -88,6 +88,12 @@ def check_plots(names):
     plt.close("all")
 
 
+def check_choosing(names):
+    assert len(names["model"].summary_.members) == 5
+    for other in (names["summed"], names["embedded"]):
+        assert other.score(names["X"], names["y"]) > 0.4
+
+
 def check_regression(names):
     assert names["interval"].shape == (300, 2)
     assert names["after"] < names["before"]
@@ -163,6 +169,7 @@ CHECKS = {
     "classification.md": check_classification,
     "image-classifiers.md": check_image_classifiers,
     "data-frames.md": check_data_frames,
+    "choosing.md": check_choosing,
     "diagnostics.md": check_diagnostics,
     "plots.md": check_plots,
     "regression.md": check_regression,
