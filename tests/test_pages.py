@@ -82,6 +82,12 @@ def check_diagnostics(names):
     assert names["mended"].severe == ()
 
 
+def check_numerics(names):
+    # The page says that such an error tells what to do.
+    with pytest.raises(ValueError, match="validation"):
+        names["GWIRegressor"](np.sin).fit(names["X"], names["y"])
+
+
 def check_plots(names):
     del names
     assert len(plt.get_fignums()) >= 6
@@ -171,6 +177,7 @@ CHECKS = {
     "data-frames.md": check_data_frames,
     "choosing.md": check_choosing,
     "diagnostics.md": check_diagnostics,
+    "numerics.md": check_numerics,
     "plots.md": check_plots,
     "regression.md": check_regression,
     "scaling.md": check_scaling,
