@@ -1,4 +1,4 @@
-"""The pictures of docs/plots.md and docs/explain.md, drawn by the examples of the pages themselves.
+"""The pictures of the pages on plots, explanations, counts and times, drawn by the examples of the pages themselves.
 
 python -m benchmarks.studies.plot_examples
 """
@@ -17,17 +17,20 @@ from matplotlib import pyplot as plt
 from benchmarks.tables.common.records import ROOT
 
 DOCS = ROOT / "docs"
+PAGES = ("plots.md", "explain.md", "counts.md", "survival.md")
+# A block, the text that it prints, and the picture that stands under both.
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n[^`]*```)?(?:\n\n!\[[^]]*\]\((assets/\w+\.png)\))?", re.DOTALL)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    for page, asset in (("plots.md", None), ("explain.md", "explain")):
+    for page in PAGES:
         names: dict[str, Any] = {}
-        for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+        for block, picture in BLOCK.findall((DOCS / page).read_text()):
             exec(block, names)
-            drawn = re.search(r"\b(plot_\w+)\(", block)
-            if drawn:
-                plt.gcf().savefig(DOCS / "assets" / f"{asset or drawn[1]}.png", dpi=100)
+            if picture:
+                plt.gcf().savefig(DOCS / picture, dpi=100)
+            plt.close("all")
 
 
 if __name__ == "__main__":
