@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from gwi._progress import printable
 from gwi.core.measures import kernel_matrix
-from gwi.estimators.tables import Estimator, encoder_of, predict_table
+from gwi.estimators.columns import encoder_of
+from gwi.estimators.tables import Estimator, predict_table
 from gwi.exceptions import UserError
 from gwi.report.examination import heard_columns
 from gwi.tables.encoder import Column
