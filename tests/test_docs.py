@@ -117,6 +117,15 @@ def test_every_public_name_is_documented():
         assert (getattr(gwi, name).__doc__ or "").strip(), name
 
 
+def test_the_site_shows_the_version():
+    assert f"\ncopyright: gwi {gwi.__version__}, " in (ROOT / "mkdocs.yml").read_text()
+
+
+def test_type_checkers_and_the_reference_see_every_public_name():
+    text = (SOURCE / "__init__.py").read_text()
+    assert [name for name in gwi.__all__ if f" import {name} as {name}\n" not in text] == []
+
+
 def without_code(page):
     return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
