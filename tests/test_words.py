@@ -1,0 +1,140 @@
+"""Pages for users are plain English: none of the phrases that made readers stop, no symbol that the page has not introduced."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+# Pages of the theory speak the paper's language, decisions and results their own.
+THEORY = ("architecture.md", "deviations.md", "equations.md", "figures.md", "method.md", "notation.md")
+USER_PAGES = sorted(
+    [
+        ROOT / "README.md",
+        *(page for page in DOCS.glob("*.md") if page.name not in THEORY),
+        *(page for folder in ("coming-from", "gallery") for page in (DOCS / folder).glob("*.md")),
+    ]
+)
+
+# What a number may be counted by, where "a" is meant as "per".
+COUNTED = (
+    r"(?:once|twice|times|M[²³]|\d+|flops|bytes|[kMG]B|[mµ]?s|(?:milli|micro)?seconds?|minutes|hours|messages?|numbers?|values?|columns?|"
+    r"rows?|covariances?|length-scales?|networks?|points?|fits?|trees?|bools?|probabilit(?:y|ies)|intervals?|nouns?|equations?|passes)"
+)
+# "Rows a second" is how people speak; "a row" for each row is not.
+PER = r"(?:row|column|class|set|split|fold|target|step|pass|file|module|value|process|machine|stratum|draw|point|core)"
+
+# The phrase, and what to write in its place.
+FOREIGN = {
+    rf"\b{COUNTED} an? {PER}\b(?! (?:of|that|which|is|has|from|in|with|at|by)\b)": "per row, per class, …",
+    r"\ba (?:set|table|split), which (?:stays|stands)": "one … per data set, which does not change",
+    r"\b(?:it|they) stands?\b|\bstays? as (?:it is|they are)\b|\bstands? around\b": "it holds; it does not change; wraps",
+    r"\bseen too early\b|\blooked at too early\b": "results we saw before fixing a choice",
+    r"\blaws?\b": "predictive distribution",
+    r"\b(?:judging|late) rows\b|\brows? (?:that |which )?(?:have |has )?judge[sd]?\b|\bwho judges\b": "held-out rows",
+    r"\bjudge[sd]? (?:it|itself|the fit|fits|means|all of them|by)\b|\bjudges\b": "score, measure, choose on held-out rows",
+    r"\bback to the prior\b": "0 for inputs like the training data, 1 far away from all of it",
+    r"\(they would(?: not)?\)|\bmore data would (?:not )?(?:remove|cure)\b|\bwould (?:not )?cure\b": "shrinks with more data",
+    r"\bno plain form\b|\brefused with a sentence\b": "raises …Error, which says what to do instead",
+    r"\bTitsias' where\b|\bhas? every row as an?\b|\bweighs? differently\b": "name the case, then what is used",
+    r"\bthe whole of it\b|\ball of it is there\b|\bso many rows\b": "say what 'it' is",
+    r"\bas it came\b|\bas they came\b|\bwhat comes\b(?! back)": "new rows, unchanged",
+    r"\b(?:is|are) (?:such )?as chance\b|\bby lot\b": "randomised, by chance",
+    r"\bspeaks? (?:for|of) (?:it|them|the)\b|\bsays most\b": "say what it measures",
+    r"\bstrange(?:r|st|ness)? (?:rows?|images?|inputs?)\b": "outliers",
+    r"\bbrothers\b|\bat home\b|\bhand(?:s|ed)? over to\b|\bin company\b": "say it without the picture",
+}
+
+# Symbols of the theory, how each is found in prose, and a word by which a page introduces it, in the sentence of its first use.
+ALONE = r"(?<![\w'’`.-]){}(?![\w'’`-])"
+SYMBOLS = {
+    "m_Q": (r"\bm_Q\b", "mean"),
+    "m_P": (r"\bm_P\b", "mean"),
+    "Σ": (r"Σ", "covariance"),
+    "β": (r"β(?:_match)?", "weight|coefficient"),
+    "r": (ALONE.format("r"), "variance|kernel|correlation"),
+    "S": (ALONE.format("S"), "covariance"),
+    "Z": (ALONE.format("Z"), "inducing points"),
+    "R₀": (r"R₀", "inducing points"),
+    "α_T": (r"α_T", "tempering"),
+}
+
+
+# Tables that are written from records have a round of their own: benchmarks/render.
+NOT_PROSE = (
+    *(r"^ *```.*?^ *```", r"<!-- table: .*?<!-- end -->", r"<!--.*?-->", r"`[^`\n]*`"),
+    *(r"(?<=\])\([^)\n]*\)", r"https?://\S+"),
+)
+TABLE = r"^ *\|[^\n]*"
+
+
+def prose(text, *more):
+    """A page without code, comments and targets of links, each replaced by blanks, so that lines keep their numbers."""
+
+    def blank(found):
+        return re.sub(r"[^\n]", " ", found[0])
+
+    for pattern in (*NOT_PROSE, *more):
+        text = re.sub(pattern, blank, text, flags=re.DOTALL | re.MULTILINE)
+    return text
+
+
+def findings(text):
+    """Each phrase or symbol that a page should not have: its line, what was found, and what to write."""
+    plain, found = prose(text), []
+    for pattern, better in FOREIGN.items():
+        matches = re.finditer(pattern, plain, re.IGNORECASE)
+        found.extend((match.start(), f"“{' '.join(match[0].split())}”: {better}") for match in matches)
+    plain = prose(text, TABLE)
+    for symbol, (pattern, word) in SYMBOLS.items():
+        first = re.search(pattern, plain)
+        if first is None:
+            continue
+        begin = max(plain.rfind(end, 0, first.start()) for end in (". ", ".\n", "\n\n", ": ", "? "))
+        stop = re.compile(r"\.\s|\n\n|\Z").search(plain, first.end()).start()
+        if not re.search(rf"\b(?:{word})", plain[begin + 1 : stop], re.IGNORECASE):
+            found.append((first.start(), f"“{symbol}” is not introduced: say what it is at its first use, or use words"))
+    return [(text.count("\n", 0, place) + 1, said) for place, said in sorted(found)]
+
+
+@pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_for_users_is_plain_english(page):
+    assert [f"{page.relative_to(ROOT)}:{line}: {said}" for line, said in findings(page.read_text())] == []
+
+
+FOUND = {
+    "Prediction costs M² a row.": "M² a row",
+    "One sparse-GP covariance a class.": "covariance a class",
+    "Around one trained image network a set, which stays as it is.": "a set, which stays",
+    "It is a joint law of f.": "law",
+    "Held-out rows are those that rows judge.": "rows judge",
+    "With what was seen too early.": "seen too early",
+    "A plain function is refused with a sentence.": "refused with a sentence",
+    "How far it is back to the prior's variance.": "back to the prior",
+    "What Z cannot express.": "“Z”",
+    "Then r is large.\n\nThe variance r.": "“r”",
+    "β is large.": "“β”",
+    "| a table |\n| --- |\n\nIt is a law.": "law",
+    "| `ood_score` | how far r is back to the prior's variance |": "back to the prior",
+}
+PLAIN = [
+    "Prediction costs M² per row, one covariance per class.",
+    "The inducing points Z are rows. Z is small.",
+    "The weight β multiplies the distance. With β = 1 nothing changes.",
+    "r, the variance of f, shrinks with more data.",
+    "A row of a class in a column; ten points a row has.",
+    "`r`, `S` and `law` are code.\n\n```text\nlaw a row\n```\n\n| S | β |\n",
+    "R² and S-shaped curves.",
+    "| a | b |\n\nWhat comes back is a row.",
+]
+
+
+@pytest.mark.parametrize("text", FOUND)
+def test_foreign_phrases_and_unknown_symbols_are_found(text):
+    assert any(FOUND[text] in said for _, said in findings(text)), findings(text)
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_plain_sentences_code_and_tables_are_left_alone(text):
+    assert findings(text) == []
