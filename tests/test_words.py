@@ -29,13 +29,13 @@ PER = r"(?:row|column|class|set|split|fold|target|step|pass|file|module|value|pr
 FOREIGN = {
     rf"\b{COUNTED} an? {PER}\b(?! (?:of|that|which|is|has|from|in|with|at|by)\b)": "per row, per class, …",
     r"\ba (?:set|table|split), which (?:stays|stands)": "one … per data set, which does not change",
-    r"\b(?:it|they) stands?\b|\bstays? as (?:it is|they are)\b|\bstands? around\b": "it holds; it does not change; wraps",
+    r"(?<!as )\b(?:it|they) stands?\b(?! for\b)|\bstands? around\b": "it holds; it wraps",
     r"\bseen too early\b|\blooked at too early\b": "results we saw before fixing a choice",
     r"\blaws?\b": "predictive distribution",
     r"\b(?:judging|late) rows\b|\brows? (?:that |which )?(?:have |has )?judge[sd]?\b|\bwho judges\b": "held-out rows",
     r"\bjudge[sd]? (?:it|itself|the fit|fits|means|all of them|by)\b|\bjudges\b": "score, measure, choose on held-out rows",
     r"\bback to the prior\b": "0 for inputs like the training data, 1 far away from all of it",
-    r"\(they would(?: not)?\)|\bmore data would (?:not )?(?:remove|cure)\b|\bwould (?:not )?cure\b": "shrinks with more data",
+    r"\(they would(?: not)?\)|\bwould (?:not )?cure\b": "shrinks with more data",
     r"\bno plain form\b|\brefused with a sentence\b": "raises …Error, which says what to do instead",
     r"\bTitsias' where\b|\bhas? every row as an?\b|\bweighs? differently\b": "name the case, then what is used",
     r"\bthe whole of it\b|\ball of it is there\b|\bso many rows\b": "say what 'it' is",
@@ -51,8 +51,8 @@ ALONE = r"(?<![\w'’`.-]){}(?![\w'’`-])"
 SYMBOLS = {
     "m_Q": (r"\bm_Q\b", "mean"),
     "m_P": (r"\bm_P\b", "mean"),
-    "Σ": (r"Σ", "covariance"),
-    "β": (r"β(?:_match)?", "weight|coefficient"),
+    "Σ": (r"Σ(?! exp\b)", "covariance"),
+    "β": (r"β(?!-)(?:_match)?", "weight|coefficient"),
     "r": (ALONE.format("r"), "variance|kernel|correlation"),
     "S": (ALONE.format("S"), "covariance"),
     "Z": (ALONE.format("Z"), "inducing points"),
@@ -126,6 +126,7 @@ PLAIN = [
     "A row of a class in a column; ten points a row has.",
     "`r`, `S` and `law` are code.\n\n```text\nlaw a row\n```\n\n| S | β |\n",
     "R² and S-shaped curves.",
+    "The β-divergence and −log Σ exp of the logits; what it stands for is unchanged.",
     "| a | b |\n\nWhat comes back is a row.",
 ]
 
