@@ -16,7 +16,6 @@ from class_data import three_classes
 from gwi import GWIClassifier, GWIRegressor, load
 from gwi.core.kernels import default_kernel
 from gwi.core.networks import mlp
-from gwi.estimators import classifier, regressor
 from gwi.exceptions import GWIWarning
 from gwi.fitting.plan import classification_members
 from gwi.parts import Covariance, Features, Frozen, Gaussian, Joint, Network, Paper, RobustMax, Softmax

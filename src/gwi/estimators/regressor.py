@@ -49,8 +49,8 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
             ``"features"`` or a `Features` looks at the features of a network that stays as it is, the default where rows are
             images.
         covariance: how the uncertainty of the function is found: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``,
-            ``"trained"``, ``"zero"`` for that of the prior alone where inducing points explain nothing, or a `Covariance` with
-            its weight, number and choice of inducing points.
+            ``"trained"``, ``"zero"`` for no more than inducing points leave unexplained, or a `Covariance` with its weight,
+            number and choice of inducing points.
         divergence: the distance from the prior that the loss adds to the misfit: ``"wasserstein-squared"`` (default);
             ``"wasserstein"``, not squared, with a weight in `Covariance`; or ``"kl"``, which is finite for a kernel mean only.
         prior_mean: what is expected before any data: a fitted predictor or a function from rows to the target in its own units,
