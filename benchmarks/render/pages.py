@@ -20,6 +20,7 @@ from benchmarks.render import (
     serving_tables,
     set_tables,
     speed_tables,
+    summary_tables,
 )
 from benchmarks.tables.common.records import ROOT, read
 
@@ -75,6 +76,12 @@ TABLES: dict[str, Callable[[], str]] = {
         record_tables.campaign,
         record_tables.who_judges,
         uci,
+        summary_tables.uci_answer,
+        summary_tables.uci_scores,
+        summary_tables.uci_losses,
+        summary_tables.uci_extent,
+        summary_tables.images_missed,
+        summary_tables.images_cost,
         evidence_tables.pays_covariance,
         evidence_tables.pays_tails,
         evidence_tables.pays_mean,

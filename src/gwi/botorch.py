@@ -42,6 +42,18 @@ class BoTorchModel(Model, FantasizeMixin):
         regressor: fitted, with a mean that has gradients: ``"svgp-all"``, ``"svgp"``, ``"network"``, ``"svgp+network"``, a
             module.
         observed: rows, targets and their noise variances that f is conditioned on.
+
+    Examples:
+        >>> import numpy as np
+        >>> import torch
+        >>> from gwi import GWIRegressor
+        >>> from gwi.botorch import BoTorchModel
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = -((X[:, 0] - 1) ** 2) + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> model = BoTorchModel(GWIRegressor("svgp", random_state=0).fit(X, y))
+        >>> posterior = model.posterior(torch.tensor([[1.0], [2.0]]))
+        >>> posterior.mean.shape, bool(posterior.mean[0] > posterior.mean[1])
+        (torch.Size([2, 1]), True)
     """
 
     def __init__(self, regressor: GWIRegressor, observed: tuple[Tensor, Tensor, Tensor] | None = None):

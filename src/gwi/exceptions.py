@@ -8,7 +8,21 @@ class UserError(ValueError):
 
 
 class ModelFileError(ValueError):
-    """A file that is no model file, or is damaged, or is of a later version."""
+    """A file that is no model file, or is damaged, or is of a later version.
+
+    Examples:
+        >>> import pathlib
+        >>> import tempfile
+        >>> import gwi
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "notes.gwi"
+        ...     _ = path.write_text("no model")
+        ...     try:
+        ...         gwi.load(path)
+        ...     except gwi.exceptions.ModelFileError as error:
+        ...         print(type(error).__name__)
+        ModelFileError
+    """
 
 
 class UnsavableError(TypeError):
@@ -27,11 +41,33 @@ class OutputError(OSError):
 
 
 class NotPositiveDefiniteError(ArithmeticError):
-    """A matrix that should be positive definite is not, and no tolerable jitter makes it so."""
+    """A matrix that should be positive definite is not, and no tolerable jitter makes it so.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.linalg import cholesky
+        >>> from gwi.exceptions import NotPositiveDefiniteError
+        >>> try:
+        ...     cholesky(-torch.eye(2, dtype=torch.float64))
+        ... except NotPositiveDefiniteError as error:
+        ...     print(type(error).__name__)
+        NotPositiveDefiniteError
+    """
 
 
 class JitterWarning(UserWarning):
-    """A factorisation succeeded only with a jitter large enough to show in results."""
+    """A factorisation succeeded only with a jitter large enough to show in results.
+
+    Examples:
+        >>> import torch
+        >>> import warnings
+        >>> from gwi.core.linalg import cholesky
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = cholesky(torch.tensor([[1.0, 1 + 1e-7], [1 + 1e-7, 1.0]], dtype=torch.float64))
+        >>> [warning.category.__name__ for warning in caught]
+        ['JitterWarning']
+    """
 
 
 class GWIWarning(UserWarning):
@@ -40,6 +76,15 @@ class GWIWarning(UserWarning):
     Args:
         message: for users of Python.
         for_command: the same for users of the command, who have other options; the message unless given.
+
+    Examples:
+        >>> import warnings
+        >>> from gwi.exceptions import GWIWarning
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always", GWIWarning)
+        ...     warnings.warn(GWIWarning("Rows are unlike those of the fit."))
+        >>> str(caught[0].message)
+        'Rows are unlike those of the fit.'
     """
 
     def __init__(self, message: str, for_command: str = ""):

@@ -55,7 +55,8 @@ def test_records_are_small_and_every_figure_has_its_place_on_the_page():
     assert all(path.stat().st_size < 1000 * KILOBYTE for path in RECORDS.iterdir())
     page = (ROOT / "docs" / "figures.md").read_text()
     assert re.findall(r"assets/figures/(\w+)\.png", page) == list(front_door.FIGURES) == list(pages.FIGURES)
-    assert re.findall(r"table: figure_(\w+)", page) == list(front_door.FIGURES)
+    numbers = page + (ROOT / "docs" / "results" / "records" / "figures.md").read_text()
+    assert sorted(re.findall(r"table: figure_(\w+)", numbers)) == sorted(front_door.FIGURES)
     assert "figures.md" in (ROOT / "mkdocs.yml").read_text()
 
 

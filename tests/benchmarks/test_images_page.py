@@ -151,7 +151,7 @@ def test_the_page_says_what_was_chosen_by_outliers_of_the_test(store):
     said = section(text, "Caveats")
     assert "chosen on the main pairs themselves, Fashion-MNIST against MNIST and CIFAR-10 (20k) against SVHN (10,000)" in said
     assert "no fresh test" in said
-    assert "Seen too early" in said
+    assert "Seen before a choice" in said
 
 
 def test_published_numbers_stand_beside_ours(store):
@@ -182,8 +182,8 @@ def test_the_page_lists_failures_and_what_is_missing(store):
 
 def test_pictures_are_small_and_linked_only_when_drawn(store, tmp_path):
     page.render(store, folder=tmp_path / "results")
-    text = (tmp_path / "results" / "images.md").read_text()
-    linked = set(re.findall(r"\]\(([\w-]+\.png)\)", text))
+    text = (tmp_path / "results" / "records" / "images.md").read_text()
+    linked = set(re.findall(r"\]\(\.\./([\w-]+\.png)\)", text))
     assert linked == {path.name for path in (tmp_path / "results").glob("*.png")}
     assert len(linked) == 4
     assert all(5_000 < path.stat().st_size < 150_000 for path in (tmp_path / "results").glob("*.png"))
@@ -200,14 +200,14 @@ def test_any_part_of_a_run_renders(methods, tmp_path):
     store.add(record("fashion-mnist", 0, method, (0.9, 0.3, 0.8, 0.8)) for method in methods)
     store.add([{"dataset": "cifar10-20k", "seed": 0, "method": OURS, "failure": "no"}])
     page.render(store, folder=tmp_path / "results")
-    text = (tmp_path / "results" / "images.md").read_text()
+    text = (tmp_path / "results" / "records" / "images.md").read_text()
     assert "This is a part of the run" in text
     assert not re.search(r"\bnan\b|\bNone\b", text)
 
 
 def test_the_page_is_that_of_the_records(tmp_path):
     if not RECORDS.is_file():
-        assert not (page.FOLDER / "images.md").exists(), "a page without records"
+        assert not (page.FOLDER / "records" / "images.md").exists(), "a page without records"
         return
     with sqlite3.connect(f"file:{RECORDS}?mode=ro", uri=True) as source, sqlite3.connect(tmp_path / "images.sqlite") as copy:
         source.backup(copy)
@@ -215,7 +215,7 @@ def test_the_page_is_that_of_the_records(tmp_path):
     # A run that is under way exports its records and renders the page at its end.
     if sum(row["failure"] is None for row in rows) == len(records.read("images")):
         text = page.text(rows, tables.read_published(page.PUBLISHED))
-        assert (page.FOLDER / "images.md").read_text() == text, "run `python -m benchmarks.tables.images --render`"
+        assert (page.FOLDER / "records" / "images.md").read_text() == text, "run `python -m benchmarks.tables.images --render`"
     missed = [goal for goal in goals.goals(tables.compared(rows)) if goal.met is False]
     assert all(goals.obstacle(goal).endswith(".") for goal in missed), "what stands in the way of each?"
 

@@ -183,9 +183,9 @@ def test_the_page_lists_failures_and_what_is_missing(store):
 
 
 def test_pictures_are_small_and_linked_only_when_drawn(store, tmp_path):
-    page.render(store, folder=tmp_path / "results", readme=None)
-    text = (tmp_path / "results" / "uci.md").read_text()
-    linked = set(re.findall(r"\]\((\w+\.png)\)", text))
+    page.render(store, folder=tmp_path / "results", others=())
+    text = (tmp_path / "results" / "records" / "uci.md").read_text()
+    linked = set(re.findall(r"\]\(\.\./(\w+\.png)\)", text))
     assert linked == {path.name for path in (tmp_path / "results").glob("*.png")}
     assert linked == {f"uci_{kind}_standard.png" for kind in ("ranks", "coverage", "differences")}
     assert all(5_000 < path.stat().st_size < 150_000 for path in (tmp_path / "results").glob("*.png"))
@@ -200,7 +200,7 @@ def test_any_part_of_a_run_renders(methods, tmp_path):
     for name in page.PROTOCOLS:
         for path, draw in page.drawings(name, page.compared(rows, name)).items():
             draw(tmp_path / path)
-            assert f"({path})" in text
+            assert f"(../{path})" in text
 
 
 def test_tiny_scores_are_shown_as_powers_of_ten():
@@ -250,4 +250,4 @@ def test_the_page_is_that_of_the_records(tmp_path):
     if sum(row["failure"] is None for row in rows) != len(records.read("uci")):
         pytest.skip("a run is under way: it exports its records and renders the page at its end")
     text = page.text(rows, read_published(page.PUBLISHED))
-    assert (page.FOLDER / "uci.md").read_text() == text, "run `python -m benchmarks.tables.uci --render`"
+    assert (page.FOLDER / "records" / "uci.md").read_text() == text, "run `python -m benchmarks.tables.uci --render`"

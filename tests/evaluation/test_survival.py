@@ -7,14 +7,13 @@ from scipy.stats import chi2
 from gwi.core.outcomes import as_bounds
 from gwi.evaluation.survival import (
     brier_at,
-    calibration_at,
     concordance,
     concordance_with_error,
-    d_calibration,
     events_and_times,
     integrated_brier,
     kaplan_meier,
 )
+from gwi.evaluation.survival_calibration import calibration_at, d_calibration
 
 TIME = np.array([5.0, 8, 12, 3, 20, 15, 9, 30, 25, 2, 18, 11])
 EVENT = np.array([1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 0, 1], dtype=bool)

@@ -5,8 +5,8 @@
 or ``make reproduce TABLE=images``. Fits run through Dask, on a local cluster with one worker a core or on ``--cluster tcp://…``,
 whose workers need this project, its data and one cache folder. For each seed the networks that methods share come first; they
 are kept in the cache, from where ``--keep-networks`` copies them to the records. A fit is recorded as soon as it is finished;
-stopped at any moment, the run goes on where it was. At the end, results/images.csv and the page docs/results/images.md are made
-from the records; ``--render`` does only that.
+stopped at any moment, the run goes on where it was. At the end, results/images.csv and docs/results/records/images.md are
+made from the records; ``--render`` does only that.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ OBSTACLES = {
     (CIFAR, "NLL of *gwi, ensemble*"): "Five networks are what five networks give: see *deep ensemble, temperature*.",
     (CIFAR, "AUROC at least"): "It depends on the network: trainings of one recipe differ by more than the choices do. Tried, "
     "against outliers of no test, with both networks: the place and number of inducing points, the length-scale "
-    "and shape of the kernel, which layers, centred or not ([the table](../classification.md#which-kernel)); channels' means, "
+    "and shape of the kernel, which layers, centred or not ([the table](../../classification.md#which-kernel)); channels' means, "
     "maxima or deviations for their root mean squares, whitened features, those of two networks side by side, which are not in "
     "the table. On average over the kinds of outliers none was better by more than 0.005. What does help is the energy of the "
     "logits beside the share of the variance: *gwi, with energy*.",

@@ -1,4 +1,4 @@
-"""The page of the image benchmark, made from the records and nothing else."""
+"""All records of the image benchmark as one long page, made from the records and nothing else."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ PAIRS = tuple(f"{SHORT[dataset]} against {SHORT[outliers]}" for dataset, outlier
 
 
 def render(store: Store, published: Path = PUBLISHED, folder: Path = FOLDER) -> None:
-    """Write images.md and its pictures into the folder; without records, nothing."""
+    """Write records/images.md and its pictures into the folder; without records, nothing."""
     rows = store.rows()
     if not rows:
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "images.md").write_text(text(rows, read_published(published)))
+    (folder / "records").mkdir(parents=True, exist_ok=True)
+    (folder / "records" / "images.md").write_text(text(rows, read_published(published)))
     found = compared(rows)
     for dataset in DATASETS:
         for name, draw in drawings(rows, found, dataset).items():
@@ -96,12 +96,12 @@ def text(rows: Sequence[Row], published: Sequence[Published]) -> str:
 def top(rows: Sequence[Row], found: Comparison) -> str:
     """What it is, how much of it is there, what it was meant to show."""
     lines = [
-        "# The image tables",
-        f"{OURS}, put after training around a network that stays as it is, against peers around the same network: class "
-        "probabilities, and telling images of other kinds from those of the training. No fit sees test images or the "
-        "outliers of the test. Between versions of ours some were chosen when test results were known, the row of this name "
-        "among them: [the caveats](#caveats) say which. This page and its pictures are written by "
-        "`python -m benchmarks.tables.images --render` from the records.",
+        "# The image tables: all records",
+        f"Every score of every method behind [the page on the image tables](../images.md). {OURS} is put after training around "
+        "a network that stays as it is; peers are put around the same network. No fit sees test images or the outliers of the "
+        "test. Between versions of ours some were chosen when test results were known, the row of this name among them: "
+        "[the caveats](#caveats) say which. `python -m benchmarks.tables.images --render` writes this page and its pictures "
+        "from the records.",
         how_much(plan(), keys(rows, failed=False), keys(rows, failed=True)),
     ]
     if found.sets:
@@ -160,7 +160,7 @@ def section(rows: Sequence[Row], found: Comparison, dataset: DatasetName) -> str
 
     def picture(kind: str, caption: str) -> list[str]:
         name = f"images_{kind}_{dataset}.png"
-        return [f"![{caption}]({name})"] if name in drawn else []
+        return [f"![{caption}](../{name})"] if name in drawn else []
 
     seeds = len(found.splits[dataset])
     lines += [
@@ -298,12 +298,12 @@ CHOSEN = (
     f"A part of the recipe of {OURS}'s features was chosen on the main pairs themselves, {listed(PAIRS)}: no centring, and "
     "division by the norm, were settled by the AUROC of smaller networks on these very outliers, before this run, so that its "
     "own score there is no fresh test of them. That several layers take part was chosen by validation images against other "
-    "outliers, with the first network of each set: see [classification](../classification.md#which-kernel). *gwi, naive "
+    "outliers, with the first network of each set: see [classification](../../classification.md#which-kernel). *gwi, naive "
     "features* and *gwi, last features* show what the recipe does, *kNN distance, pooled features* and *kNN distance, all "
     "layers* what it does for a peer. The turned and blurred images took no part in any choice.\n\n"
-    "Seen too early: the rows of gwi of the first seed were made three times. With the last block, with every block, and with Z "
-    "at centres of k-means, scores on the test were seen before the next step, whose choice was made by validation images and "
-    "other outliers. The rule for corrections of the logits was made stricter because the first one lost on CIFAR-10's test. "
+    "Seen before a choice: the rows of gwi of the first seed were made three times. With the last block, with every block, and "
+    "with Z at centres of k-means, scores on the test were seen before the next step, whose choice was made by validation images "
+    "and other outliers. The rule for corrections of the logits was made stricter because the first one lost on CIFAR-10's test. "
     f"When it lost with the second seed, too, {OURS}, which had corrected where validation images asked for it, became what it "
     f"is now, with logits that stay, which had been a row beside it; what had been {OURS} is *gwi, corrected*. All else of the "
     "second seed was run as it was settled before.\n\n"
@@ -313,7 +313,7 @@ CHOSEN = (
     "decay of weights, when its rows of the first seed were seen: its score was upside down, as that of *gwi, pixels* is, and "
     "its network worse than the shared one. It was changed for that; rate and decay were chosen on validation images. *gwi, with "
     "energy* came when the score of gwi was known to be below its goal on CIFAR-10; that the energy helps it was seen against "
-    "outliers of no test, with both networks of each set: see [classification](../classification.md#which-kernel). *kNN "
+    "outliers of no test, with both networks of each set: see [classification](../../classification.md#which-kernel). *kNN "
     "distance, with energy* shows what it does for a peer.\n\n"
     "A seed gives the same network on the same kind of processor only: elsewhere sums differ in their last digits, and a "
     "training ends in another network of the same quality. The second network of CIFAR-10 had not been kept and was trained "

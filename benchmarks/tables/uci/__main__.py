@@ -4,7 +4,7 @@
 
 or ``make reproduce TABLE=uci``. Fits run through Dask, on a local cluster with one worker a core or on ``--cluster tcp://…``,
 whose workers need this project and its data. A fit is recorded as soon as it is finished; stopped at any moment, the run goes on
-where it was. At the end, results/uci.csv and the page docs/results/uci.md are made from the records; ``--render`` does only that.
+where it was. At the end, results/uci.csv and docs/results/records/uci.md are made from the records; ``--render`` does only that.
 """
 
 from __future__ import annotations

@@ -13,20 +13,6 @@ from benchmarks.tables.common.words import listed, number, shown
 from benchmarks.tables.uci.store import Key
 from benchmarks.tables.uci.tables import OURS
 
-SEEN_TOO_EARLY = (
-    "Three changes of the default were looked for after test results of an earlier run had been seen: the 95 % intervals of "
-    "concrete had held 92.6 % of the test rows (the scale of the law is since drawn towards its coverage of unseen rows), "
-    "gwi was third in yacht's gaps (a stack from 50 rows on), and yacht's intervals had held 92.6 ± 2.0 % (a stack is "
-    "judged by weights that have not seen the row, and widened by 1 + 10/V). What was changed and by how much was decided "
-    "by training rows of the first standard split ([how](../decisions/0005-estimator.md)), among several candidates, and "
-    "the fits concerned were all run again. Those rows are test rows of other splits: only the first split's own took no "
-    "part. The last remedy was measured on eight sets, of which yacht is none. A fourth: of a new rule for the prior "
-    "of large tables the first splits of naval and protein were seen to be worse than before; the rule was mended by rows inside "
-    "the training part and by practice tables ([decision 18](../decisions/0018-one-rule.md)). A fifth: two rows of naval's "
-    "fourth split were predicted as if nothing were known of them; why was found out on that split, and the search for "
-    "length-scales mended. All fits of gwi were then run again."
-)
-
 
 def duplicates(found: Comparison) -> str:
     """What leaving out test rows that are also training rows does to our NLL, and to who is first."""

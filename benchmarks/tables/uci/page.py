@@ -1,4 +1,4 @@
-"""The page of the UCI benchmark and the short table of the README, made from the records and nothing else."""
+"""All records of the UCI benchmark as one long page, and the short tables of others, made from the records and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.tables.common.statistics import Comparison, Published, Row, best
 from benchmarks.tables.common.words import NOTHING, listed, number, starred
 from benchmarks.tables.uci import methods as ours
 from benchmarks.tables.uci import networks, peers, pictures, protocol, tables, treated
-from benchmarks.tables.uci.caveats import SEEN_TOO_EARLY, duplicates, failures, missing, over_cap, test_selection
+from benchmarks.tables.uci.caveats import duplicates, failures, missing, over_cap, test_selection
 from benchmarks.tables.uci.methods import ABLATIONS, METHODS, VARIANTS
 from benchmarks.tables.uci.store import Key, Store
 from benchmarks.tables.uci.tables import CRPS, NLL, OURS, RMSE
@@ -53,17 +53,22 @@ PRESETS = {"GWI-net (paper)": "GWI-net*", "GWI: SVGP (paper)": "GWI-SVGP*"}
 
 
 def render(
-    store: Store, published: Path = PUBLISHED, folder: Path = FOLDER, *, selection: Path = SELECTION, readme: Path | None = README
+    store: Store,
+    published: Path = PUBLISHED,
+    folder: Path = FOLDER,
+    *,
+    selection: Path = SELECTION,
+    others: Sequence[Path] = (README, FOLDER / "uci.md"),
 ) -> None:
-    """Write uci.md and its pictures into the folder, and renew the README's table."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write records/uci.md and its pictures into the folder, and renew the tables of other pages."""
+    (folder / "records").mkdir(parents=True, exist_ok=True)
     rows = store.rows()
-    (folder / "uci.md").write_text(text(rows, read_published(published), selection))
+    (folder / "records" / "uci.md").write_text(text(rows, read_published(published), selection))
     for name in PROTOCOLS:
         for path, draw in drawings(name, compared(rows, name)).items():
             draw(folder / path)
-    if readme is not None:
-        readme.write_text(rendered(readme.read_text()))
+    for page in others:
+        page.write_text(rendered(page.read_text()))
 
 
 def text(rows: Sequence[Row], published: Sequence[Published], selection: Path = SELECTION) -> str:
@@ -112,12 +117,10 @@ def drawings(name: str, found: Comparison) -> dict[str, Callable[[Path], None]]:
 def top(rows: Sequence[Row], found: Mapping[str, Comparison], published: Sequence[Published]) -> str:
     """What it is, how much of it is there, who is first how often."""
     lines = [
-        "# The UCI tables",
-        f"{OURS} with its defaults against peers on the regression tables of the literature: all in one run, on the same "
-        "splits, with the same cap on processor time, no choice made by test scores, with "
-        "[what was seen too early](#seen-too-early). "
-        "Lower is better in all scores but "
-        "coverage. This page, its pictures and the README's table are written by `python -m benchmarks.tables.uci --render` "
+        "# The UCI tables: all records",
+        f"Every score of every method behind [the page on the UCI tables](../uci.md), which says what was asked, what came "
+        f"out and [which results we saw before fixing a choice](../uci.md#seen-too-early). {OURS} has its defaults. Lower is "
+        "better in all scores but coverage. `python -m benchmarks.tables.uci --render` writes this page and its pictures "
         "from the records.",
         how_much(plan(), keys(rows, failed=False), keys(rows, failed=True)),
     ]
@@ -207,7 +210,7 @@ def section(name: str, found: Comparison) -> str:
     drawn = drawings(name, found)
 
     def picture(kind: str, caption: str) -> list[str]:
-        return [f"![{caption}](uci_{kind}_{name}.png)"] if f"uci_{kind}_{name}.png" in drawn else []
+        return [f"![{caption}](../uci_{kind}_{name}.png)"] if f"uci_{kind}_{name}.png" in drawn else []
 
     after = {
         "nll": picture("differences", f"NLL minus that of {OURS}, by set and method"),
@@ -325,8 +328,6 @@ def caveats(rows: Sequence[Row], found: Mapping[str, Comparison], selection: Pat
         "## Caveats",
         "Splits of a set share rows: standard errors over them are not those of independent repeats.",
         "Wine's targets are integers: a density that spikes on them can have as low an NLL as it likes, so look at CRPS too.",
-        "### Seen too early",
-        SEEN_TOO_EARLY,
         "### Duplicates",
         duplicates(standard),
         "### Choosing by test NLL",

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gwi.core.covariance import CovarianceProblem, CovarianceSolution, covariance_objective, duality_bound, singular_parts
-from gwi.core.linalg import cholesky, cholesky_solve, solve_lower
+from gwi.core.covariance import CovarianceProblem, CovarianceSolution, covariance_objective, duality_bound
+from gwi.core.linalg import cholesky, cholesky_solve, singular_parts, solve_lower
 from gwi.core.training import minimize_lbfgs
 
 # Steps of L-BFGS on the multiplier for each step on S: it starts where it was, so a few are enough; where they are not, more and

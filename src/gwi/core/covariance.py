@@ -25,6 +25,7 @@ from gwi.core.linalg import (
     cholesky_solve,
     nuclear_norm,
     positive_semidefinite_factor,
+    singular_parts,
     solve_lower,
     solve_lower_transposed,
 )
@@ -38,6 +39,16 @@ def titsias_covariance(sums: RowSums) -> Float[Tensor, "*J M M"]:
 
     Args:
         sums: over all rows, with w = 1/σ²(x).
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.covariance import titsias_covariance
+        >>> from gwi.core.row_sums import row_sums
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> s = titsias_covariance(row_sums(default_kernel(1), x[::4], x, noise_variance=0.1))
+        >>> bool((torch.linalg.eigvalsh(s) < 1).all())  # nowhere wider than the prior
+        True
     """
     eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
     root = solve_lower(titsias_factor(sums), eye.expand(sums.gram.shape))
@@ -59,7 +70,16 @@ def paper_initial_covariance(
     *,
     jitter: float = 0.0,
 ) -> Float[Tensor, "*J M M"]:
-    """The paper's starting point Σ = (k(Z, Z) + (N/N_B) k(Z, X_B) k(X_B, Z)/σ²)⁻¹, whitened: Titsias' S from one batch."""
+    """The paper's starting point Σ = (k(Z, Z) + (N/N_B) k(Z, X_B) k(X_B, Z)/σ²)⁻¹, whitened: Titsias' S from one batch.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.covariance import paper_initial_covariance
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> paper_initial_covariance(default_kernel(1), x[::4], x[:10], 0.1, num_data=20).shape
+        torch.Size([5, 5])
+    """
     scaled_noise = noise_variance * batch.shape[0] / num_data
     return titsias_covariance(row_sums(prior_kernel, inducing_points, batch, noise_variance=scaled_noise, jitter=jitter))
 
@@ -78,6 +98,15 @@ def matched_divergence_weight(unweighted: RowSums, noise_variance: Float[Tensor,
     Args:
         unweighted: sums over all rows with w = 1.
         noise_variance: σ², or σ²(x) at each row.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.covariance import matched_divergence_weight
+        >>> from gwi.core.row_sums import row_sums
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> matched_divergence_weight(row_sums(default_kernel(1), x[::4], x), 0.1) > 1  # the paper's weight is 1
+        True
     """
     return matched_divergence_weights(unweighted, [noise_variance])[0]
 
@@ -162,6 +191,15 @@ def covariance_problem(
         num_data: N.
         divergence_weight: β.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.covariance import covariance_problem, wasserstein_covariance
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> problem = covariance_problem(default_kernel(1), x[::4], x, noise_variance=0.1, num_data=20, divergence_weight=10.0)
+        >>> wasserstein_covariance(problem).whitened_covariance.shape
+        torch.Size([5, 5])
     """
     l_z = cholesky(kernel_matrix(prior_kernel, inducing_points), jitter=jitter, name="k(Z, Z)").factor
     phi = whitened_features(prior_kernel, inducing_points, l_z, points)
@@ -219,6 +257,16 @@ def wasserstein_covariance(
     −‖X‖_* ≤ −tr(Wᵀ X) for any W of norm at most one, with equality at the polar factor of X; minimising the right-hand side over
     F is linear least squares. Stops when the duality gap, which bounds the distance to the optimum, is below the tolerance. At
     1e-5 and above singular values come from a squared matrix, in little more than half the time.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.covariance import covariance_problem, wasserstein_covariance
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> problem = covariance_problem(default_kernel(1), x[::4], x, noise_variance=0.1, num_data=20, divergence_weight=10.0)
+        >>> solution = wasserstein_covariance(problem)
+        >>> solution.duality_gap < 1e-5  # how far from the optimum at most
+        True
     """
     accurate = tolerance < 1e-5
     phi, beta = problem.features, problem.divergence_weight
@@ -291,7 +339,18 @@ def bounded_by_prior(whitened_covariance: Float[Tensor, "M M"]) -> Float[Tensor,
 def trained_covariance(
     problem: CovarianceProblem, start: Float[Tensor, "M M"], *, max_iterations: int = 500
 ) -> tuple[Float[Tensor, "M M"], LBFGSResult]:
-    """The S that L-BFGS on F finds from a starting S: slower than `wasserstein_covariance`, and a check of it."""
+    """The S that L-BFGS on F finds from a starting S: slower than `wasserstein_covariance`, and a check of it.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.covariance import covariance_problem, trained_covariance, wasserstein_covariance
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> problem = covariance_problem(default_kernel(1), x[::4], x, noise_variance=0.1, num_data=20, divergence_weight=10.0)
+        >>> s, _ = trained_covariance(problem, 0.5 * torch.eye(5, dtype=torch.float64))
+        >>> torch.allclose(s, wasserstein_covariance(problem).whitened_covariance, atol=1e-2)
+        True
+    """
     # In the coordinates where J's linear part is ‖E‖², F = L_G⁻ᵀ E, directions of very different weight have the same curvature.
     root = problem.gram_factor
     scaled = (root.mT @ positive_semidefinite_factor(start, name="the starting S")).requires_grad_(True)
@@ -303,18 +362,6 @@ def trained_covariance(
     )
     factor = solve_lower_transposed(root, scaled.detach())
     return factor @ factor.mT, result
-
-
-def singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """U, σ and Vᵀ of a wide matrix; if not `accurate` from its square, where σ below √eps of the largest are rounding errors."""
-    if accurate:
-        left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-        return left, values, right
-    squares, left = torch.linalg.eigh(matrix @ matrix.mT)
-    values, left = squares.flip(0), left.flip(1)
-    # At the floor U Vᵀ still has norm at most one, which is all that a bound needs of it.
-    values = values.clamp_min(torch.finfo(values.dtype).eps * values[0]).sqrt()
-    return left, values, (left.mT @ matrix) / values[:, None]
 
 
 def duality_bound(

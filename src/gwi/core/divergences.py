@@ -33,6 +33,17 @@ def wasserstein_squared(p: GaussianMeasure, q: GaussianMeasure, points: Float[Te
 
     Exact for that measure, at least zero, and zero at Q = P. As an estimate for a continuous ρ it approaches the true value
     as points are added: see `docs/method.md`.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.divergences import wasserstein_squared
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> p = GaussianMeasure(kernel=default_kernel(1))
+        >>> q = GaussianMeasure(lambda x: x.mT, default_kernel(1, outputscale=0.5))
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> wasserstein_squared(p, p, x).abs().max().item() < 1e-9, bool(wasserstein_squared(p, q, x) > 0)
+        (True, True)
     """
     # All three trace terms come from the same two factors; taking k(x, x) from elsewhere would leave a jitter of difference.
     k_factor, r_factor = p.factor(points), q.factor(points)
@@ -41,7 +52,19 @@ def wasserstein_squared(p: GaussianMeasure, q: GaussianMeasure, points: Float[Te
 
 
 def wasserstein(p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, "S D"]) -> Float[Tensor, " J"]:
-    """W₂(P, Q), unsquared, as in [eq:GL_exact]; its gradient at P = Q is taken to be zero."""
+    """W₂(P, Q), unsquared, as in [eq:GL_exact]; its gradient at P = Q is taken to be zero.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.divergences import wasserstein, wasserstein_squared
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> p = GaussianMeasure(kernel=default_kernel(1))
+        >>> q = GaussianMeasure(lambda x: x.mT, default_kernel(1, outputscale=0.5))
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> torch.allclose(wasserstein(p, q, x) ** 2, wasserstein_squared(p, q, x))
+        True
+    """
     return safe_sqrt(wasserstein_squared(p, q, points))
 
 
@@ -56,6 +79,17 @@ def wasserstein_squared_two_sample(
 
     Biased when X_S is not X: the spectrum of N_S points stands for that of N, so Ŵ²(P, P) > 0 and the estimate may also be
     negative. `wasserstein_squared` has neither fault.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.divergences import wasserstein_squared_two_sample
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> p = GaussianMeasure(kernel=default_kernel(1))
+        >>> q = GaussianMeasure(lambda x: x.mT, default_kernel(1, outputscale=0.5))
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> bool(wasserstein_squared_two_sample(p, q, x, x[::2]) > 0)
+        True
     """
     product = kernel_matrix(q.kernel, comparison_points, points) @ kernel_matrix(p.kernel, points, comparison_points)
     cross = two_sample_fidelity(product, points.shape[0])
@@ -86,7 +120,15 @@ def gaussian_wasserstein_squared(
     mean_q: Float[Tensor, "*J n"],
     covariance_q: Float[Tensor, "*J n n"],
 ) -> Float[Tensor, "*J"]:
-    """W₂² of two Gaussians on ℝⁿ in closed form (Gelbrich 1990); singular covariances are allowed."""
+    """W₂² of two Gaussians on ℝⁿ in closed form (Gelbrich 1990); singular covariances are allowed.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.divergences import gaussian_wasserstein_squared
+        >>> mean, covariance = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+        >>> gaussian_wasserstein_squared(mean, covariance, mean + 1, 4 * covariance).round(decimals=6).item()
+        4.0
+    """
     a = positive_semidefinite_factor(covariance_p, name="the covariance of P")
     b = positive_semidefinite_factor(covariance_q, name="the covariance of Q")
     traces = a.square().sum((-2, -1)) + b.square().sum((-2, -1))
@@ -103,6 +145,19 @@ def kl_divergence(p: GaussianMeasure, q: GaussianMeasure, points: Float[Tensor, 
         p: prior.
         q: posterior.
         points: ignored; there so that every divergence has the same signature.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.divergences import kl_divergence
+        >>> from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+        >>> from gwi.core.means import KernelMean
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> z = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+        >>> kernel, one = default_kernel(1), torch.ones(1, 5, dtype=torch.float64)
+        >>> posterior = SparsePosteriorKernel(kernel, z, torch.eye(5, dtype=torch.float64))
+        >>> q = GaussianMeasure(KernelMean(kernel, z, one), posterior)
+        >>> kl_divergence(GaussianMeasure(kernel=kernel), q).detach().round(decimals=6).tolist()  # ½ vᵀv
+        [2.5]
     """
     del points
     mean, kernel = q.mean, q.kernel
@@ -138,6 +193,17 @@ def regularised_kl(
         q: posterior.
         points: where both are looked at.
         regularisation: γ, the variance of the noise added to both, for values of f.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.divergences import regularised_kl
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> p = GaussianMeasure(kernel=default_kernel(1))
+        >>> q = GaussianMeasure(lambda x: x.mT, default_kernel(1, outputscale=0.5))
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> bool(regularised_kl(p, q, x, regularisation=0.1) > 0)
+        True
     """
     covariance_p, covariance_q, difference = _regularised(p, q, points, regularisation)
     factor, own = (cholesky(part, name="C + γI").factor for part in (covariance_p, covariance_q))
@@ -160,6 +226,17 @@ def regularised_renyi(
         points: where both are looked at.
         order: α, positive and not one.
         regularisation: γ.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.divergences import regularised_renyi
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> p = GaussianMeasure(kernel=default_kernel(1))
+        >>> q = GaussianMeasure(lambda x: x.mT, default_kernel(1, outputscale=0.5))
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> bool(regularised_renyi(p, q, x, order=0.5, regularisation=0.1) > 0)
+        True
     """
     if not (order > 0 and order != 1):
         raise ValueError(f"The order of Rényi's divergence is positive and not 1, which is regularised_kl; got {order}.")

@@ -48,6 +48,14 @@ class NetworkFeatures(nn.Module):
         centre: whether the mean of the training features is taken off.
         projection: the number of principal directions to keep, of one layer; None keeps all.
         sphere: whether features are divided by their norm, those of each layer by their own.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.features import NetworkFeatures
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        >>> features = NetworkFeatures(network).fit(torch.randn(10, 4))
+        >>> features(torch.ones(5, 4)).shape
+        torch.Size([5, 8])
     """
 
     offset: Tensor

@@ -28,6 +28,13 @@ def choose_inducing_points(
     ``"random"`` takes rows without replacement, as in the paper. ``"kmeans"`` takes cluster centres. ``"greedy"`` takes, one
     after another, the row that the points before it explain least (see `greedy_variance_indices`); it needs the kernel
     and returns fewer points when fewer explain every row to rounding.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.inducing import choose_inducing_points
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> choose_inducing_points(x, 5, "kmeans", generator=torch.Generator().manual_seed(0)).shape
+        torch.Size([5, 1])
     """
     if not 1 <= num_inducing <= x.shape[0]:
         raise ValueError(f"Choose between 1 and {x.shape[0]} inducing points from {x.shape[0]} rows; got {num_inducing}.")

@@ -49,6 +49,13 @@ def default_kernel(
         ard: whether each feature has a length-scale of its own, or all share one.
         shape: of the kernel, any with a length-scale.
         arguments: for `shape`, such as ``nu``.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> kernel = default_kernel(2, lengthscale=1.0, outputscale=4.0)
+        >>> kernel(torch.zeros(1, 2, dtype=torch.float64)).to_dense().item()
+        4.0
     """
     # Centred at √D like the distances themselves (Hvarfner et al. 2024), two orders of magnitude wide.
     wide = LogNormalPrior(2**0.5 + math.log(num_features) / 2, 3**0.5) if hyper_priors else None
@@ -111,6 +118,15 @@ class SparsePosteriorKernel(Kernel):
         inducing_points: Z. A parameter that does not ask for gradients until `requires_grad_` is called on it.
         whitened_covariance: S, positive semi-definite, zero allowed; a batch of J for J outputs. Held as its factor F.
         jitter: relative jitter of the first Cholesky attempt on K_ZZ.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import SparsePosteriorKernel, default_kernel
+        >>> z = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+        >>> kernel = SparsePosteriorKernel(default_kernel(1), z, torch.zeros(5, 5, dtype=torch.float64))
+        >>> variance = kernel(torch.tensor([[0.5], [30.0]], dtype=torch.float64), diag=True)
+        >>> variance.detach().round(decimals=3).flatten().tolist()  # known at Z, the prior's variance far away
+        [0.0, 1.0]
     """
 
     has_lengthscale = False
@@ -275,6 +291,14 @@ class FeatureKernel(Kernel):
     Args:
         base_kernel: k on feature space, any GPyTorch kernel.
         feature_map: h, from (N, D) rows to (N, D') features; a module's parameters take part in training.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import FeatureKernel, default_kernel
+        >>> kernel = FeatureKernel(default_kernel(2), lambda x: torch.cat([x.sin(), x.cos()], -1))
+        >>> x = torch.tensor([[0.0], [2 * torch.pi]], dtype=torch.float64)
+        >>> kernel(x).to_dense().detach().round(decimals=3).tolist()  # periodic
+        [[1.0, 1.0], [1.0, 1.0]]
     """
 
     has_lengthscale = False
@@ -311,6 +335,13 @@ class ShrunkenKernel(Kernel):
     Args:
         prior_kernel: k.
         shrinkage: a(x) = 1 + N / (2 β σ²(x)) as a number or as a function from (N, D) rows to (N,) values.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import ShrunkenKernel, default_kernel
+        >>> kernel = ShrunkenKernel(default_kernel(1), 10.0)
+        >>> kernel(torch.zeros(1, 1, dtype=torch.float64)).to_dense().round(decimals=4).item()
+        0.01
     """
 
     has_lengthscale = False

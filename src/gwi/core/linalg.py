@@ -64,6 +64,13 @@ def cholesky(
 
     Raises:
         NotPositiveDefiniteError: if the matrix has a NaN or an infinity, is zero, or fails with the largest jitter.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.linalg import cholesky
+        >>> factor = cholesky(torch.tensor([[4.0, 2.0], [2.0, 3.0]], dtype=torch.float64))
+        >>> factor.jitter.tolist()
+        0.0
     """
     if matrix.dtype not in _FIRST_JITTER:
         raise TypeError(f"{name} has dtype {matrix.dtype}; use torch.float64 (recommended) or torch.float32.")
@@ -330,3 +337,15 @@ def safe_sqrt(value: Float[Tensor, "*J"]) -> Float[Tensor, "*J"]:
 
 
 LOG_TWO_PI = math.log(2 * math.pi)
+
+
+def singular_parts(matrix: Float[Tensor, "a b"], accurate: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """U, σ and Vᵀ of a wide matrix; if not `accurate` from its square, where σ below √eps of the largest are rounding errors."""
+    if accurate:
+        left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+        return left, values, right
+    squares, left = torch.linalg.eigh(matrix @ matrix.mT)
+    values, left = squares.flip(0), left.flip(1)
+    # At the floor U Vᵀ still has norm at most one, which is all that a bound needs of it.
+    values = values.clamp_min(torch.finfo(values.dtype).eps * values[0]).sqrt()
+    return left, values, (left.mT @ matrix) / values[:, None]

@@ -16,6 +16,9 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gwi.core.column_means import FirstColumns as FirstColumns
+from gwi.core.column_means import LeadingColumns as LeadingColumns
+from gwi.core.column_means import SomeColumns as SomeColumns
 from gwi.core.handover import Handover
 from gwi.core.kernels import whitened_features
 from gwi.core.linalg import cholesky, cholesky_solve, solve_lower_transposed
@@ -38,6 +41,15 @@ class KernelMean(nn.Module):
         whitened_coefficients: v, one row an output.
         prior_mean: m_P; zero when None.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.means import KernelMean
+        >>> z = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> mean = KernelMean(default_kernel(1), z, torch.ones(1, 2, dtype=torch.float64))
+        >>> mean(z).shape
+        torch.Size([1, 2])
     """
 
     def __init__(
@@ -114,6 +126,13 @@ class ModuleMean(nn.Module):
     """m_Q(x) = m_P(x) + g(x) for any network g with (N, J) outputs, or (N,) for one output, also in a dict, tuple or object.
 
     Rows are converted to the network's own dtype and values back, so a float32 network stands beside a float64 kernel.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.means import ModuleMean
+        >>> mean = ModuleMean(torch.nn.Linear(2, 3))
+        >>> mean(torch.zeros(5, 2, dtype=torch.float64)).shape
+        torch.Size([3, 5])
     """
 
     def __init__(self, module: nn.Module, *, prior_mean: MeanFunction | None = None):
@@ -131,6 +150,13 @@ class FixedMean(nn.Module):
     """A predictor that is only asked, never trained: anything with `predict`, or a callable, from N rows to N or (N, J) values.
 
     The way to put uncertainty on gradient boosting, a formula, or a service. No gradient passes through it.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.means import FixedMean
+        >>> mean = FixedMean(lambda rows: rows.sum(1))
+        >>> mean(torch.ones(3, 2, dtype=torch.float64)).tolist()
+        [[2.0, 2.0, 2.0]]
     """
 
     def __init__(self, predictor: Any):
@@ -156,7 +182,15 @@ def _outputs_first(values: Tensor, x: Tensor) -> Float[Tensor, "J N"]:
 
 
 class SumMean(nn.Module):
-    """Σ_i m_i: for example a kernel mean and a network that learns its residual."""
+    """Σ_i m_i: for example a kernel mean and a network that learns its residual.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.means import FixedMean, SumMean
+        >>> mean = SumMean([FixedMean(lambda rows: rows.sum(1)), FixedMean(lambda rows: rows[:, 0])])
+        >>> mean(torch.ones(3, 2, dtype=torch.float64)).tolist()
+        [[3.0, 3.0, 3.0]]
+    """
 
     def __init__(self, means: Sequence[nn.Module]):
         super().__init__()
@@ -186,6 +220,14 @@ class ConvexMean(nn.Module):
         means: the m_i.
         weights: w.
         handover: how weights change with the row; not at all when None.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.means import ConvexMean, FixedMean
+        >>> means = [FixedMean(lambda rows: rows[:, 0]), FixedMean(lambda rows: 3 * rows[:, 0])]
+        >>> mean = ConvexMean(means, torch.tensor([0.5, 0.5], dtype=torch.float64))
+        >>> mean(torch.ones(3, 1, dtype=torch.float64)).tolist()
+        [[2.0, 2.0, 2.0]]
     """
 
     weights: Tensor
@@ -315,47 +357,6 @@ def affine(mean: nn.Module, shift: Float[Tensor, " J"], factor: Float[Tensor, " 
         scaled = KernelMean(mean.prior_kernel, mean.inducing_points, v, jitter=mean.jitter)
         return SumMean([scaled, ConstantMean(shift)]) if bool((shift != 0).any()) else scaled
     return AffineMean(mean, shift, factor)
-
-
-class FirstColumns(nn.Module):
-    """The first J numbers of a row: the mean of rows that carry its values along, such as a network's logits and features."""
-
-    def __init__(self, num_outputs: int):
-        super().__init__()
-        self.num_outputs = num_outputs
-
-    def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
-        """They."""
-        return x[:, : self.num_outputs].mT
-
-
-class SomeColumns(nn.Module):
-    """Numbers of a row that are the values of a mean, which the row carries along.
-
-    Args:
-        first: the place of the first.
-        count: J.
-    """
-
-    def __init__(self, first: int, count: int):
-        super().__init__()
-        self.first, self.count = first, count
-
-    def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
-        """They."""
-        return x[:, self.first : self.first + self.count].mT
-
-
-class LeadingColumns(nn.Module):
-    """A mean of the first columns of a row, where others carry values of other means."""
-
-    def __init__(self, mean: nn.Module, count: int):
-        super().__init__()
-        self.mean, self.count = mean, count
-
-    def forward(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "J N"]:
-        """Its values."""
-        return self.mean(x[:, : self.count])
 
 
 class OriginalRowsMean(nn.Module):

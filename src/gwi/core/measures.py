@@ -75,6 +75,15 @@ class GaussianMeasure(nn.Module):
         mean: a callable from (N, D) rows to (J, N) values, such as those of `gwi.core.means`; zero when None.
         kernel: any GPyTorch kernel, or one of `gwi.core.kernels`. A batch of J kernels describes J independent outputs.
         jitter: relative jitter of the first Cholesky attempt on k(X, X).
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> prior = GaussianMeasure(kernel=default_kernel(1))
+        >>> mean, variance = prior.marginals(torch.zeros(3, 1, dtype=torch.float64))
+        >>> mean.shape, variance.tolist()
+        (torch.Size([1, 3]), [[1.0, 1.0, 1.0]])
     """
 
     def __init__(self, mean: Callable[[Tensor], Tensor] | None = None, kernel: Kernel | None = None, *, jitter: float = 0.0):

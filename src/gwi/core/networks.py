@@ -29,6 +29,13 @@ def mlp(
     """A fully connected network; the default is the paper's two layers of ten tanh units.
 
     Weights are drawn from `generator` (Glorot for tanh-like, He for ReLU-like units), biases start at zero.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.networks import mlp
+        >>> network = mlp(3, hidden=(20, 20), activation=torch.nn.ReLU)
+        >>> network(torch.zeros(5, 3)).shape
+        torch.Size([5, 1])
     """
     widths = [num_features, *hidden, num_outputs]
     layers: list[nn.Module] = []
@@ -244,6 +251,15 @@ class AveragedViews(nn.Module):
     Args:
         network: with one row of outputs for each row.
         views: each from a batch to one of as many rows, as in ``[lambda x: x.flip(-1)]``.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.networks import AveragedViews
+        >>> network = torch.nn.Linear(4, 3)
+        >>> mean = AveragedViews(network, [lambda x: x.flip(-1)])
+        >>> x = torch.arange(4.0)[None]
+        >>> torch.allclose(mean(x), (network(x) + network(x.flip(-1))) / 2)
+        True
     """
 
     features_of: ClassVar[str] = "network"
@@ -275,6 +291,13 @@ class AveragedNetworks(nn.Module):
         networks: each with the same outputs for a row.
         of: what is averaged: ``"probabilities"`` of classifiers, whose outputs are logits, or ``"outputs"`` as they are, for
             regression.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.networks import AveragedNetworks
+        >>> mean = AveragedNetworks([torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)])
+        >>> mean(torch.ones(5, 4)).exp().sum(-1).round(decimals=4).tolist()  # logarithms of probabilities
+        [1.0, 1.0, 1.0, 1.0, 1.0]
     """
 
     features_of: ClassVar[str] = "networks.0"

@@ -39,6 +39,21 @@ def generalized_loss(
             or of `regularised_renyi`.
         divergence_weight: β; 1 in the paper. It has the units of 1/y².
         points: where D is taken; the batch unless given.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.likelihoods.gaussian import GaussianLikelihood
+        >>> from gwi.core.objectives import generalized_loss
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> p = GaussianMeasure(kernel=default_kernel(1))
+        >>> q = GaussianMeasure(lambda x: x.mT, default_kernel(1, outputscale=0.5))
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> losses = [
+        ...     generalized_loss(p, q, GaussianLikelihood(0.1), x, y, num_data=20).item() for y in (x.mT, x.mT + 1)
+        ... ]
+        >>> losses[0] < losses[1]
+        True
     """
     mean, variance = posterior.marginals(x)
     log_likelihood = expected_log_likelihood(likelihood, y, mean, variance, x).sum()
@@ -60,6 +75,17 @@ def mean_loss(
 
     The rest is `core.covariance.covariance_objective` and a constant. Neither sees the other, so a mean trained on this alone, or
     trained elsewhere, gets the same covariance as one trained jointly.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.objectives import mean_loss
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.measures import GaussianMeasure
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> prior = GaussianMeasure(kernel=default_kernel(1))
+        >>> right, wrong = (mean_loss(prior, lambda x: s * x.mT, 0.1, x, x.mT, num_data=20) for s in (1.0, -1.0))
+        >>> bool(right < wrong)
+        True
     """
     values = mean(x)
     misfit = ((y - values).square() / noise_variance).sum() / 2

@@ -55,6 +55,13 @@ class PriorFit:
         without_folds: fits to all rows but those of each fold, by which that fold is judged; none where rows are so many that
             hyper-parameters do not remember a single one.
         start: where the search began, of the places that were tried; None where nobody said.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.prior import PriorFit
+        >>> PriorFit(default_kernel(1), 0.1, None, -12.5, 20, True, "converged").log_evidence
+        -12.5
     """
 
     kernel: Kernel
@@ -82,6 +89,17 @@ def log_marginal_likelihood(
 
     The paper maximises it over the M pairs (Z, y_Z). Take the prior mean off y first. `shared` is the covariance of errors that
     rows have in common.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.prior import log_marginal_likelihood
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> smooth, rough = (
+        ...     log_marginal_likelihood(default_kernel(1, lengthscale=s), x, x.sin().mT, 0.01) for s in (1.0, 0.01)
+        ... )
+        >>> bool(smooth > rough)
+        True
     """
     noise = torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device)
     covariance = kernel_matrix(kernel, x) + shared + torch.diag_embed(noise.expand(*noise.shape[:-1], x.shape[0]))
@@ -101,6 +119,16 @@ def collapsed_bound(
     """log N(y | 0, ΦᵀΦ + σ² I) − ½ Σ (k − φᵀφ)/σ² (Titsias 2009): a lower bound on the evidence of all rows.
 
     Memory is O(chunk × M) with or without gradients. Take the prior mean off y first.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.prior import collapsed_bound, log_marginal_likelihood
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> y = x.sin().mT
+        >>> kernel = default_kernel(1)
+        >>> bool(collapsed_bound(kernel, x[::4], x, y, 0.1) <= log_marginal_likelihood(kernel, x, y, 0.1))
+        True
     """
     sums = row_sums(kernel, inducing_points, x, y, noise_variance=noise_variance, chunk_size=chunk_size, jitter=jitter)
     eye = torch.eye(sums.gram.shape[-1], dtype=x.dtype, device=x.device)
@@ -213,6 +241,15 @@ def fit_prior(
 
     Raises:
         NotPositiveDefiniteError: when not even the starting point can be evaluated.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.prior import fit_prior
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> fit = fit_prior(default_kernel(1), x, (6 * x).sin().mT, inducing_points=x[::4], max_iterations=20)
+        >>> fit.noise_variance < 0.1
+        True
     """
     if objective == "collapsed" and inducing_points is None:
         raise ValueError('The collapsed bound needs inducing_points; choose them with choose_inducing_points, or use "marginal".')

@@ -38,6 +38,15 @@ class RowSums:
         residual: Σ w (k(x, x) − φᵀφ).
         target_energy: Σ w y².
         log_weight: Σ log w.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.row_sums import row_sums
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> sums = row_sums(default_kernel(1), x[::4], x, x.sin().mT, noise_variance=0.1)
+        >>> sums.num_rows, tuple(sums.gram.shape)
+        (20, (5, 5))
     """
 
     num_rows: int
@@ -96,6 +105,16 @@ def row_sums(
         chunk_size: how many rows are held at a time.
         jitter: relative jitter of the first Cholesky attempt on k(Z, Z).
         inducing_factor: L with L Lᵀ = k(Z, Z), where it is known already.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.kernels import default_kernel
+        >>> from gwi.core.row_sums import row_sums
+        >>> x = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> whole = row_sums(default_kernel(1), x[::4], x)
+        >>> parts = [row_sums(default_kernel(1), x[::4], half) for half in (x[:10], x[10:])]
+        >>> torch.allclose(whole.gram, parts[0].gram + parts[1].gram)
+        True
     """
     factor = inducing_factor
     if factor is None:

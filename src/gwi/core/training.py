@@ -234,6 +234,16 @@ def train(
     Raises:
         FloatingPointError: when the loss, the validation loss or a parameter becomes NaN or infinite; parameters are then those
             of the best epoch, without validation those of the last finite one.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.training import train
+        >>> network = torch.nn.Linear(1, 1)
+        >>> x = torch.linspace(0, 1, 20)[:, None]
+        >>> loss = lambda x, y: (network(x).mT - y).square().mean()
+        >>> record = train(network, loss, x, 2 * x.mT, num_epochs=300, learning_rate=0.1)
+        >>> bool(abs(network.weight.item() - 2) < 0.2)
+        True
     """
     trained = [p for p in (module.parameters() if parameters is None else parameters) if p.requires_grad]
     if not trained:

@@ -45,6 +45,21 @@ def predict_source(
         coverage: of the interval from lower to upper.
         shard: (i, n) predicts the i-th of n parts only, i from 0. The parts are whole row groups, one after another and about as
             many rows each: the files of all of them, in order, hold what one file without shards does, to the last bit.
+
+    Examples:
+        >>> import pathlib
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import gwi
+        >>> y = np.linspace(0, 6, 20) + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> rows = pd.DataFrame({"x": np.linspace(0, 3, 20), "y": y})
+        >>> model = gwi.GWIRegressor("linear", random_state=0).fit(rows[["x"]], rows["y"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rows.to_parquet(pathlib.Path(folder) / "new.parquet")
+        ...     written = gwi.predict_source(model, f"{folder}/new.parquet", f"{folder}/predicted.parquet")
+        ...     list(pd.read_parquet(written).columns)
+        ['prediction', 'std', 'lower', 'upper', 'ood_score']
     """
     parts = _Predicted(model, data, coverage)
     if not sum(parts.group_sizes):
@@ -139,6 +154,21 @@ def score_source(model: GWIRegressor | GWIClassifier, data: Any, target: Any = N
         model: fitted.
         data: rows with their targets; columns are found by name where the fit knew names.
         target: the column of the targets; None with a loader or a source.
+
+    Examples:
+        >>> import pathlib
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import gwi
+        >>> y = np.linspace(0, 6, 20) + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> rows = pd.DataFrame({"x": np.linspace(0, 3, 20), "y": y})
+        >>> model = gwi.GWIRegressor("linear", random_state=0).fit(rows[["x"]], rows["y"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rows.to_parquet(pathlib.Path(folder) / "test.parquet")
+        ...     scores = gwi.score_source(model, f"{folder}/test.parquet", "y")
+        >>> bool(scores.rmse < 0.2)
+        True
     """
     if hasattr(model, "encoder_") or model.frame_predictors_:
         return _scores_of_frames(model, data, target)

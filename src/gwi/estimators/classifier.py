@@ -113,33 +113,37 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
     Parquet file, a folder of them or a ``pyarrow.dataset``, of any size, alone or under ``torchrun`` with other processes.
 
     Args:
-        mean: ``"auto"`` (default) stacks several; ``"svgp"``, ``"network"`` or a `Network`, ``"linear"``, a torch module with one
-            logit a class, a scikit-learn classifier, a callable from rows to logits, or a list of these. A module, a
-            function and a fitted classifier are taken as they are, and `fit` then needs ``validation``; `Joint` has a module
-            trained together with its covariance by the generalized loss, `Trained` by the cross-entropy, `Paper` as in the paper.
-        kernel: ``"auto"`` (default), ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch kernel for standardised,
-            flattened rows; ``"features"`` or a `Features` for features of the module, once it is trained, or of a frozen one a
-            `FeatureKernel` over `NetworkFeatures`; ``"auto"`` is the former for tables, the latter for images.
-        covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
-            weight, number and choice of inducing points; joint training with a kernel on rows has its own.
-        divergence: from the prior: ``"wasserstein-squared"`` (default), ``"wasserstein"`` with a weight in `Covariance`, or
-            ``"kl"``, which is finite for a kernel mean only.
-        likelihood: ``"auto"`` (default) is ``"softmax"``, integrated without sampling; ``"robust-max"``, or a `RobustMax`
-            with its ε.
+        mean: what predicts. ``"auto"`` (default) stacks several models. One alone: ``"svgp"``, ``"network"`` or a `Network`,
+            ``"linear"``. A model of yours: a torch module with one logit per class, a scikit-learn classifier, a function from
+            rows to logits, or a list of any of these. A module, a function and a fitted classifier stay as they are, and `fit`
+            then needs ``validation``, rows that they have not seen. `Trained` has a module trained by the cross-entropy, `Joint`
+            together with its covariance by the generalized loss, `Paper` as in the paper.
+        kernel: how alike two rows are: ``"auto"`` (default), ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"`` or a GPyTorch
+            kernel for standardised, flattened rows; ``"features"`` or a `Features` for features of the module, once it is
+            trained, or of a frozen one a `FeatureKernel` over `NetworkFeatures`; ``"auto"`` is the former for tables, the latter
+            for images.
+        covariance: how the uncertainty of the logits is found: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``,
+            ``"trained"``, ``"zero"``, or a `Covariance` with its weight, number and choice of inducing points; joint training
+            with a kernel on rows has its own.
+        divergence: the distance from the prior in the loss: ``"wasserstein-squared"`` (default), ``"wasserstein"`` with a weight
+            in `Covariance`, or ``"kl"``, which is finite for a kernel mean only.
+        likelihood: how logits become probabilities: ``"auto"`` (default) is ``"softmax"``, integrated without sampling;
+            ``"robust-max"``, or a `RobustMax` with its ε.
         tempering: ``"auto"`` (default) chooses a scale of the logits and one factor on their variance by the likelihood of
             held-out rows, ``"per-class"`` a factor for each class; a factor, or None for neither.
-        cv: how training rows judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows stand
-            in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
-        max_time: processor seconds to aim for, default None for no bound. Members and their work are planned before the fit;
+        cv: how rows are held out to judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows
+            stand in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
+        max_time: about how many processor seconds a fit may take; None (default) for no bound. It is planned before the fit;
             `gwi.MaxTime(seconds, speed)` also says how fast the machine is, so that a fit can be repeated elsewhere.
         device: where tensors live, default ``"cpu"``.
-        dtype: ``"float32"`` (default) or ``"float64"``, in which networks are trained; all else is in float64.
-        class_weight: what the weight of a row is multiplied by: ``"balanced"`` gives all classes the same weight in total, a dict
-            has a factor for each label, None (default) leaves weights as they are. Probabilities are then those of the weighted
-            rows: shares of classes, NLL and scales follow it, and so do not say how often a class comes among rows as they are.
+        dtype: precision in which networks are trained, ``"float32"`` (default) or ``"float64"``; all else is in float64.
+        class_weight: how much the rows of each class count: ``"balanced"`` gives all classes the same weight in total, a dict has
+            a factor for each label, None (default) leaves weights as they are. Probabilities are then those of the weighted rows:
+            shares of classes, NLL and scales follow it, and so do not say how often a class comes among rows as they are.
             Networks and fitted models that are taken as they are keep what they have learned.
-        random_state: seed or generator, default None.
-        n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
+        random_state: seed or generator, for the same result each time; default None.
+        n_jobs: how many scikit-learn models are fitted side by side, as joblib takes it; ``joblib.parallel_config`` chooses
+            where.
         verbose: 1 shows progress and prints the summary, 0 nothing; ``"auto"`` (default) shows progress after some seconds in a
             terminal or a notebook.
 
@@ -152,9 +156,14 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         >>> from sklearn.datasets import load_iris
         >>> from gwi import GWIClassifier
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = GWIClassifier(["svgp", "linear"], random_state=0).fit(X[::2], y[::2])
+        >>> model = GWIClassifier(["svgp", "linear"], random_state=0).fit(X[::3], y[::3])
+        >>> model.predict(X[[1, 149]]).tolist()
+        [0, 2]
         >>> model.predict_proba(X[1::2]).shape, bool(model.score(X[1::2], y[1::2]) > 0.9)
         ((75, 3), True)
+        >>> known, strange = model.ood_score([X[0], X[0] + 50])
+        >>> bool(known < strange)
+        True
     """
 
     task: ClassVar[Literal["classification"]] = "classification"

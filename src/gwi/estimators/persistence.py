@@ -38,6 +38,20 @@ def load(
 
     Raises:
         ModelFileError: when the file is no model file, is damaged or altered, or is of a later version.
+
+    Examples:
+        >>> import pathlib
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = 2 * X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> model = gwi.GWIRegressor("linear", random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = model.save(pathlib.Path(folder) / "line.gwi")
+        ...     again = gwi.load(pathlib.Path(folder) / "line.gwi")
+        >>> bool((again.predict(X) == model.predict(X)).all())
+        True
     """
     with open_file(path) as file:
         data = file.read()

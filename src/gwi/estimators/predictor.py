@@ -41,9 +41,19 @@ class Predictor:
         times: of times to an event.
         device: where tensors go.
 
-    Example:
-        >>> predict = gwi.Predictor("rent.gwi", quantiles=[0.1, 0.9])  # doctest: +SKIP
-        >>> predict(new)[["prediction", "lower", "upper"]]  # doctest: +SKIP
+    Examples:
+        >>> import pathlib
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> import gwi
+        >>> rents = pd.DataFrame({"rooms": [1, 2, 2, 3, 3, 4, 4, 5, 5, 6], "rent": [41, 56, 64, 75, 82, 98, 94, 121, 115, 142]})
+        >>> model = gwi.GWIRegressor("linear", random_state=0).fit(rents[["rooms"]], rents["rent"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = model.save(pathlib.Path(folder) / "rent.gwi")
+        ...     predict = gwi.Predictor(pathlib.Path(folder) / "rent.gwi", quantiles=[0.1, 0.9])
+        ...     table = predict(rents[["rooms"]])
+        >>> list(table.columns)
+        ['prediction', 'std', 'lower', 'upper', 'quantile_0.1', 'quantile_0.9', 'epistemic', 'aleatoric', 'ood_score']
     """
 
     def __init__(

@@ -38,35 +38,40 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
     ``pyarrow.dataset`` or a ``DataLoader`` of any size, alone or under ``torchrun`` with other processes.
 
     Args:
-        mean: ``"auto"`` (default) stacks several; ``"svgp"``, ``"svgp-all"``, ``"network"`` or a `Network`, ``"svgp+network"``,
-            ``"linear"``, ``"lasso"``, ``"paper"`` or a `Paper`, a torch module, a scikit-learn regressor, a callable, or a list
-            of these. A module, a function and a fitted regressor are taken as they are, and `fit` then needs ``validation``;
-            `Trained` has a module trained.
-        kernel: ``"auto"`` (default), ``"rbf"``, ``"matern32"``, ``"matern52"``, ``"rq"``, or a GPyTorch kernel for standardised
-            rows. Named ones have a length-scale for each column, above 500 columns one for all, and with
-            many more columns than rows one for each of the few that predict the target. ``"features"`` or a `Features`
-            is on features of a frozen module, the default where rows are images.
-        covariance: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``, ``"trained"``, ``"zero"``, or a `Covariance` with its
-            weight, number and choice of inducing points.
-        divergence: from the prior, which the generalized loss adds to what the targets say: ``"wasserstein-squared"`` (default),
-            W₂²; ``"wasserstein"``, W₂ itself, with a weight in `Covariance`; or ``"kl"``, which is finite for a kernel mean only.
-        prior_mean: the mean of the prior: a fitted predictor or a function from rows to the target in its own units; kernel means
-            learn what it leaves over, and fall back to it far from the data. Zero, which is the average target, when None. It
-            must not have learned from these rows.
-        likelihood: of the targets given f: ``"auto"`` (default) chooses by their support and by held-out rows;
-            ``"gaussian"``, ``"student-t"``, ``"log-normal"``, ``"gamma"``, ``"poisson"``, ``"negative-binomial"``, ``"beta"``,
-            ``"ordinal"``, ``"few-valued"``, ``"censored"``, ``"robust"``, or one of these as an object with its options, such as
-            `Gaussian` or `Beta`; an object with the functions of `gwi.core.likelihoods.families.Family`; or a likelihood of
-            GPyTorch with one f.
-        tempering: ``"auto"`` (default), a factor on the predictive variance, or None.
-        cv: how training rows judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows stand
-            in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
-        max_time: processor seconds to aim for, default None for no bound. Members and their work are planned before the fit;
-            `gwi.MaxTime(seconds, speed)` also says how fast the machine is, so that a fit can be repeated elsewhere.
+        mean: what predicts. ``"auto"`` (default) stacks a Gaussian process, networks, trees and a linear model. One alone:
+            ``"svgp"``, ``"svgp-all"``, ``"network"`` or a `Network`, ``"svgp+network"``, ``"linear"``, ``"lasso"``, ``"paper"``
+            or a `Paper`. A model of yours: a torch module, a scikit-learn regressor or a function, or a list of any of these. A
+            module, a function and a fitted regressor stay as they are, and `fit` then needs ``validation``, rows that they have
+            not seen; `Trained` has a module trained.
+        kernel: how alike two rows are: ``"auto"`` (default), ``"rbf"`` for smooth functions, ``"matern32"``, ``"matern52"`` and
+            ``"rq"`` for rougher ones, or a GPyTorch kernel for standardised rows. Named ones have a length-scale for each column,
+            above 500 columns one for all, and with many more columns than rows one for each of the few that predict the target.
+            ``"features"`` or a `Features` looks at the features of a network that stays as it is, the default where rows are
+            images.
+        covariance: how the uncertainty of the function is found: ``"auto"`` (default), ``"wasserstein"``, ``"titsias"``,
+            ``"trained"``, ``"zero"`` for no more than inducing points leave unexplained, or a `Covariance` with its weight,
+            number and choice of inducing points.
+        divergence: the distance from the prior that the loss adds to the misfit: ``"wasserstein-squared"`` (default);
+            ``"wasserstein"``, not squared, with a weight in `Covariance`; or ``"kl"``, which is finite for a kernel mean only.
+        prior_mean: what is expected before any data: a fitted predictor or a function from rows to the target in its own units,
+            which must not have learned from these rows. Kernel means learn what it leaves over, and fall back to it far from the
+            data. The average target when None (default).
+        likelihood: which distribution targets have around the function. ``"auto"`` (default) chooses by the values they take and
+            by held-out rows; ``"gaussian"``, ``"student-t"``, ``"log-normal"``, ``"gamma"``, ``"poisson"``,
+            ``"negative-binomial"``, ``"beta"``, ``"ordinal"``, ``"few-valued"``, ``"censored"``, ``"robust"``, or one of these as
+            an object with its options, such as `Gaussian` or `Beta`; an object with the functions of
+            `gwi.core.likelihoods.families.Family`; or a likelihood of GPyTorch with one f.
+        tempering: ``"auto"`` (default) widens or narrows predictive distributions by one factor that held-out rows choose; None
+            leaves them.
+        cv: how rows are held out to judge: ``"auto"`` (default) in five folds at random, a number of folds, ``"time"`` where rows
+            stand in order of time and later ones judge, a splitter of scikit-learn's, or a list of pairs of row numbers.
+        max_time: about how many processor seconds a fit may take; None (default) for no bound. The work is planned before the
+            fit; `gwi.MaxTime(seconds, speed)` also says how fast the machine is, so that a fit can be repeated elsewhere.
         device: where tensors live, default ``"cpu"``.
-        dtype: ``"float32"`` (default) or ``"float64"``, in which networks are trained; all else is in float64.
-        random_state: seed or generator, default None.
-        n_jobs: fits of scikit-learn means side by side, as joblib takes it; ``joblib.parallel_config`` chooses where.
+        dtype: precision in which networks are trained, ``"float32"`` (default) or ``"float64"``; all else is in float64.
+        random_state: seed or generator, for the same result each time; default None.
+        n_jobs: how many scikit-learn models are fitted side by side, as joblib takes it; ``joblib.parallel_config`` chooses
+            where.
         verbose: 1 shows progress and prints the summary, 0 nothing; ``"auto"`` (default) shows progress after some seconds in a
             terminal or a notebook.
 
@@ -80,10 +85,18 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         >>> import numpy as np
         >>> from gwi import GWIRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = GWIRegressor("svgp", random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = GWIRegressor("svgp", random_state=0).fit(X, y)
         >>> mean, std = model.predict([[1.5], [30.0]], return_std=True)
-        >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01), bool(std[1] > 10 * std[0])
+        >>> bool(abs(mean[0] - np.sin(1.5)) < 0.1), bool(std[1] > 3 * std[0])
         (True, True)
+        >>> model.predict_interval([[1.5]], coverage=0.95).shape
+        (1, 2)
+        >>> model.ood_score([[1.5], [30.0]]).round(2).tolist()
+        [0.0, 1.0]
+        >>> parts = model.decompose([[30.0]])
+        >>> bool(parts.epistemic[0] > parts.aleatoric[0])
+        True
     """
 
     task: ClassVar[Literal["regression"]] = "regression"

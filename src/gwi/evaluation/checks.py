@@ -50,6 +50,13 @@ class Finding:
         what: one sentence.
         remedy: one sentence, for users of Python.
         command_remedy: the same for users of the command, who have other options.
+
+    Examples:
+        >>> from gwi.evaluation.checks import Finding
+        >>> remedies = "Measure some of them.", "See the report."
+        >>> finding = Finding("far-from-training", "warning", 0.4, "Many rows are far away.", *remedies)
+        >>> finding.severity, finding.remedy
+        ('warning', 'Measure some of them.')
     """
 
     kind: str

@@ -27,6 +27,14 @@ class ClassScores:
         brier: mean, over rows, of the squared distance from the probabilities to the right class's corner: 0 to 2.
         ece: expected calibration error: over 15 bins (b/15, (b+1)/15] of the confidence, which is the largest probability,
             the distance of its mean from the bin's accuracy, weighted by the bin's share of rows.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.classification import score_classes
+        >>> probabilities = np.array([[0.9, 0.1], [0.4, 0.6]])
+        >>> found = score_classes(probabilities, np.array([0, 1]))
+        >>> found.accuracy, round(found.nll, 3)
+        (1.0, 0.308)
     """
 
     accuracy: float
@@ -43,6 +51,14 @@ class ClassTotals:
         num_rows: N.
         sums: of hits, NLL and squared distance.
         excess: Σ (hit − confidence) over the rows of each bin of the confidence.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.classification import class_totals
+        >>> probabilities = np.array([[0.9, 0.1], [0.4, 0.6]])
+        >>> total = class_totals(probabilities, np.array([0, 1]))
+        >>> (total + total).num_rows
+        4
     """
 
     num_rows: int
@@ -67,12 +83,29 @@ def score_classes(probabilities: Float[Array, "N J"], y: Int[NDArray[np.int64], 
 
     Raises:
         ValueError: when there are no rows, a row is no probability distribution, or a label is no class.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.classification import score_classes
+        >>> probabilities = np.array([[0.9, 0.1], [0.4, 0.6]])
+        >>> found = score_classes(probabilities, np.array([0, 1]))
+        >>> found.accuracy, round(found.nll, 3)
+        (1.0, 0.308)
     """
     return class_totals(probabilities, y).scores()
 
 
 def class_totals(probabilities: Float[Array, "N J"], y: Int[NDArray[np.int64], " N"]) -> ClassTotals:
-    """The sums behind `score_classes`, with its errors."""
+    """The sums behind `score_classes`, with its errors.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.classification import class_totals
+        >>> probabilities = np.array([[0.9, 0.1], [0.4, 0.6]])
+        >>> total = class_totals(probabilities, np.array([0, 1]))
+        >>> (total + total).num_rows
+        4
+    """
     num_rows, num_classes = probabilities.shape
     if num_rows == 0:
         raise ValueError("Scores need at least one row; got none.")
@@ -97,7 +130,15 @@ def class_totals(probabilities: Float[Array, "N J"], y: Int[NDArray[np.int64], "
 
 
 def entropy(probabilities: Float[Array, "*rows J"]) -> Float[Array, "*rows"]:
-    """−Σ_j p_j log p_j in nats, where 0 log 0 = 0."""
+    """−Σ_j p_j log p_j in nats, where 0 log 0 = 0.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.classification import entropy
+        >>> probabilities = np.array([[0.9, 0.1], [0.4, 0.6]])
+        >>> entropy(probabilities).round(3).tolist()
+        [0.325, 0.673]
+    """
     return entr(probabilities).sum(-1)
 
 
@@ -112,6 +153,13 @@ class OODScores:
         aupr: average precision: the precision at each threshold, weighted by the share of the outliers that it adds.
         fpr95: share of in-distribution rows called outliers at the highest threshold that finds at least 95 % of the outliers:
             the false positive rate of in-distribution data at 95 % true positive rate for outliers; lower is better.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.classification import score_ood
+        >>> found = score_ood(inside=np.array([0.1, 0.2, 0.6]), outside=np.array([0.5, 0.9]))
+        >>> round(found.auroc, 3), round(found.fpr95, 3)
+        (0.833, 0.333)
     """
 
     auroc: float
@@ -124,6 +172,13 @@ def score_ood(inside: Float[Array, " N"], outside: Float[Array, " M"]) -> OODSco
 
     Raises:
         ValueError: when one of the two has no rows, or a score is NaN.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.classification import score_ood
+        >>> found = score_ood(inside=np.array([0.1, 0.2, 0.6]), outside=np.array([0.5, 0.9]))
+        >>> round(found.auroc, 3), round(found.fpr95, 3)
+        (0.833, 0.333)
     """
     if len(inside) == 0 or len(outside) == 0:
         raise ValueError(f"Both sides need at least one row; got {len(inside)} inside and {len(outside)} outside.")

@@ -57,6 +57,15 @@ class Diagnosis:
         findings: the worst first; empty when all is well.
         measures: the number behind every kind of finding, found or not; NaN where it cannot be measured.
         num_rows: held-out rows that were given.
+
+    Examples:
+        >>> from gwi.evaluation.checks import Finding
+        >>> from gwi.evaluation.diagnostics import Diagnosis
+        >>> remedies = "Measure some of them.", "See the report."
+        >>> finding = Finding("far-from-training", "warning", 0.4, "Many rows are far away.", *remedies)
+        >>> diagnosis = Diagnosis((finding,), (("far-from-training", 0.4),), num_rows=100)
+        >>> [found.kind for found in diagnosis.findings], diagnosis.severe
+        (['far-from-training'], ())
     """
 
     findings: tuple[Finding, ...]
@@ -93,6 +102,15 @@ def diagnose(estimator: Any, X: Any, y: Any) -> Diagnosis:
         estimator: a fitted `GWIRegressor`.
         X: rows that it has not seen, such as those it will be used on.
         y: their targets.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, diagnose
+        >>> X = np.linspace(0, 6, 60)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
+        >>> model = GWIRegressor("svgp", random_state=0).fit(X[::2], y[::2])
+        >>> diagnose(model, X[1::2], y[1::2]).severe
+        ()
     """
     require_numbers(estimator, f"diagnose takes a fitted GWIRegressor; {type(estimator).__name__} is a classifier.")
     rows = estimator._rows(X)

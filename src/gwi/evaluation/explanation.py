@@ -33,6 +33,15 @@ class KnownRow:
             itself: ρ² (1 − r/k), with ρ the prior's correlation of f at the two rows and r/k what is left of its variance here.
         correlation: ρ.
         cells: of its columns, as text.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> model = GWIRegressor("linear", random_state=0).fit(X, X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20))
+        >>> nearest = model.explain([[1.0]]).known[0][0]
+        >>> bool(0 <= nearest.weight <= 1), bool(abs(nearest.correlation) <= 1)
+        (True, True)
     """
 
     row: int
@@ -65,6 +74,17 @@ class Explanation:
         background: the number of background rows.
         shown: of each row the output that is shown; of targets the first.
         num_evaluations: rows whose variance was asked for, in all.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor
+        >>> X = np.random.default_rng(0).normal(size=(20, 2))
+        >>> model = GWIRegressor("linear", random_state=0).fit(X, X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20))
+        >>> found = model.explain([[0.5, 9.0]])  # the second column is far out
+        >>> found.columns[found.parts[0].argmax()], found.parts.shape
+        ('x1', (1, 2))
+        >>> bool(np.isclose(found.base + found.parts.sum(), found.variance[0]))
+        True
     """
 
     columns: tuple[str, ...]

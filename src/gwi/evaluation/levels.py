@@ -27,12 +27,14 @@ def ranked_probability_score(places: Int[NDArray[np.int64], " N"], probabilities
         places: the level of each row, from 0 in their order.
         probabilities: of each level.
 
-    Example:
+    Examples:
         >>> import numpy as np
-        >>> ranked_probability_score(np.array([0]), np.array([[0.5, 0.5, 0.0]])), ranked_probability_score(
-        ...     np.array([0]), np.array([[0.5, 0.0, 0.5]])
-        ... )
-        (0.125, 0.25)
+        >>> from gwi.evaluation.levels import ranked_probability_score
+        >>> place = np.array([0])
+        >>> ranked_probability_score(place, np.array([[0.5, 0.5, 0.0]]))
+        0.125
+        >>> ranked_probability_score(place, np.array([[0.5, 0.0, 0.5]]))
+        0.25
     """
     return float(_ranked(places, probabilities).mean())
 
@@ -51,6 +53,13 @@ class LevelTotals:
         classes: the sums of accuracy, NLL and calibration error.
         ranked: Σ of the ranked probability score.
         off: Σ of the number of levels between the most probable one and the right one.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.levels import level_totals
+        >>> total = level_totals(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1]))
+        >>> total.off, round(total.ranked, 3)
+        (0.0, 0.17)
     """
 
     classes: ClassTotals
@@ -82,7 +91,15 @@ class LevelTotals:
 
 
 def level_totals(probabilities: Float[Array, "N K"], places: Int[NDArray[np.int64], " N"]) -> LevelTotals:
-    """The sums behind the scores of predicted levels."""
+    """The sums behind the scores of predicted levels.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.levels import level_totals
+        >>> total = level_totals(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1]))
+        >>> total.off, round(total.ranked, 3)
+        (0.0, 0.17)
+    """
     off = np.abs(probabilities.argmax(1) - places).sum()
     return LevelTotals(class_totals(probabilities, places), float(_ranked(places, probabilities).sum()), float(off))
 
@@ -95,6 +112,13 @@ def class_checks(probabilities: Float[Array, "N J"], y: NDArray[Any], classes: A
         y: the place of the right one.
         classes: their names.
         word: what they are called.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.levels import class_checks
+        >>> checks = class_checks(np.full((20, 2), 0.5), np.arange(20) % 2, ["no", "yes"])
+        >>> len(checks) > 0
+        True
     """
     confidence = probabilities.max(1)
     gap = float((probabilities.argmax(1) == y).mean() - confidence.mean())

@@ -30,8 +30,10 @@ class Predictive:
         aleatoric: the variance that they would not.
         one: whether there is one target, without an axis for it.
 
-    Example:
+    Examples:
         >>> import numpy as np
+        >>> from gwi.core.laws.gaussian import Law
+        >>> from gwi.evaluation.predictive import Predictive
         >>> law = Law(np.array([[1.0, 2.0]]), np.array([[0.5, 1.0]]))
         >>> found = Predictive((law,), np.array([0.0, 0.5]), np.array([0.25, 0.5]), True)
         >>> found.interval(0.95).round(2).tolist()

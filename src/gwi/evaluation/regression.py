@@ -29,6 +29,15 @@ class Scores:
             Raftery, 2007); the true law has the least.
         calibration_error: root mean square, over levels p = 1 … 99 %, of p minus the share of targets below the p-quantile; of
             counts and other single values by lot where the target is the quantile.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.core.laws.gaussian import Law
+        >>> from gwi.evaluation.regression import score
+        >>> law = Law(np.array([[0.0, 1.0]]), np.array([[1.0, 1.0]]))
+        >>> found = score(law, np.array([0.0, 3.0]))
+        >>> round(found.rmse, 3), found.coverage_95
+        (1.414, 0.5)
     """
 
     nll: float
@@ -51,6 +60,15 @@ class ScoreTotals:
         sums: of NLL, CRPS, squared error, targets in the 90 % and 95 % interval, their widths, the interval score
             and absolute error.
         below: rows whose target is below the p-quantile, for p = 1 … 99 %.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.core.laws.gaussian import Law
+        >>> from gwi.evaluation.regression import score_totals
+        >>> law = Law(np.array([[0.0, 1.0]]), np.array([[1.0, 1.0]]))
+        >>> total = score_totals(law, np.array([0.0, 3.0]))
+        >>> total.num_rows, (total + total).num_rows
+        (2, 4)
     """
 
     num_rows: int
@@ -81,13 +99,30 @@ LEVELS = np.arange(1, 100) / 100
 
 
 def interval_score(low: Array, high: Array, y: Array, coverage: float) -> Array:
-    """Width of an interval plus 2/(1 − coverage) times the distance of a target outside it, at each row."""
+    """Width of an interval plus 2/(1 − coverage) times the distance of a target outside it, at each row.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.regression import interval_score
+        >>> interval_score(np.zeros(2), np.full(2, 2.0), np.array([1.0, 3.0]), 0.9).round(6).tolist()
+        [2.0, 22.0]
+    """
     outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
     return high - low + 2 / (1 - coverage) * outside
 
 
 def score_totals(law: PredictiveLaw, y: Float[Array, " N"]) -> ScoreTotals:
-    """The sums behind the scores of the laws at these targets."""
+    """The sums behind the scores of the laws at these targets.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.core.laws.gaussian import Law
+        >>> from gwi.evaluation.regression import score_totals
+        >>> law = Law(np.array([[0.0, 1.0]]), np.array([[1.0, 1.0]]))
+        >>> total = score_totals(law, np.array([0.0, 3.0]))
+        >>> total.num_rows, (total + total).num_rows
+        (2, 4)
+    """
     intervals = [(law.quantile(0.5 - level / 2), law.quantile(0.5 + level / 2)) for level in (0.9, 0.95)]
     error = y - law.expectation()
     columns = [
@@ -104,5 +139,15 @@ def score_totals(law: PredictiveLaw, y: Float[Array, " N"]) -> ScoreTotals:
 
 
 def score(law: PredictiveLaw, y: Float[Array, " N"]) -> Scores:
-    """All scores of the laws at these targets."""
+    """All scores of the laws at these targets.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.core.laws.gaussian import Law
+        >>> from gwi.evaluation.regression import score
+        >>> law = Law(np.array([[0.0, 1.0]]), np.array([[1.0, 1.0]]))
+        >>> found = score(law, np.array([0.0, 3.0]))
+        >>> round(found.rmse, 3), found.coverage_95
+        (1.414, 0.5)
+    """
     return score_totals(law, y).scores()

@@ -1,4 +1,4 @@
-"""Scores of predicted times to an event, where some events have not come yet: concordance, Brier score, calibration.
+"""Scores of predicted times to an event, where some events have not come yet: concordance and Brier score.
 
 Targets are those of `GWIRegressor(likelihood="censored")`: a structured array of a bool (whether the event came) and a time, or
 two columns of bounds. What is predicted comes from `predict_dist`, or is an array as each function says.
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from gwi._typing import Array
 from gwi.core.outcomes import as_bounds
+from gwi.evaluation.survival_inputs import as_survival, as_times
 
 # Fewer rows are compared pair by pair.
 FEW_ROWS = 64
@@ -31,6 +31,14 @@ class SurvivalCurve:
         times: where it steps, in ascending order.
         survival: from each of these times on; 1 before the first.
         std: its standard error, by Greenwood's formula.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.survival import kaplan_meier
+        >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
+        >>> curve = kaplan_meier(y)
+        >>> curve.times.tolist(), curve.survival.round(3).tolist()
+        ([2.0, 5.0], [0.667, 0.0])
     """
 
     times: Float[Array, " T"]
@@ -50,47 +58,19 @@ class SurvivalCurve:
         return np.append(0.0, self.std)[np.searchsorted(self.times, times, side="right")]
 
 
-@dataclass(frozen=True)
-class SurvivalCalibration:
-    """Predicted survival beside Kaplan and Meier's, at some times in groups of rows.
-
-    Attributes:
-        times: that were asked for.
-        predicted: the mean probability of no event up to each time, in each group.
-        found: Kaplan and Meier's estimate of it.
-        std: its standard error.
-        num_rows: of each group.
-    """
-
-    times: Float[Array, " T"]
-    predicted: Float[Array, "T G"]
-    found: Float[Array, "T G"]
-    std: Float[Array, "T G"]
-    num_rows: Float[Array, " G"]
-
-
-@dataclass(frozen=True)
-class DCalibration:
-    """Whether targets lie evenly over their predicted distributions (Haider et al., 2020).
-
-    Attributes:
-        shares: of rows in bins of the predicted probability of an earlier event; equal ones are right.
-        statistic: Pearson's χ².
-        p_value: the probability of one as large by chance: small where predictions are off.
-        num_rows: N.
-    """
-
-    shares: Float[Array, " B"]
-    statistic: float
-    p_value: float
-    num_rows: int
-
-
 def events_and_times(y: Any) -> tuple[Bool[NDArray[Any], " N"], Float[Array, " N"]]:
     """Whether the event of each row came, and when, or up to when it did not.
 
     Raises:
         ValueError: for targets that lie between two bounds.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.survival import events_and_times
+        >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
+        >>> event, time = events_and_times(y)
+        >>> event.tolist(), time.tolist()
+        ([True, False, True], [2.0, 3.0, 5.0])
     """
     low, high = as_bounds(y).T
     is_event = low == high
@@ -109,6 +89,14 @@ def kaplan_meier(y: Any, *, of_censoring: bool = False) -> SurvivalCurve:
     Args:
         y: events and times.
         of_censoring: the same of leaving in the place of the event; at equal times events come first.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.survival import kaplan_meier
+        >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
+        >>> curve = kaplan_meier(y)
+        >>> curve.times.tolist(), curve.survival.round(3).tolist()
+        ([2.0, 5.0], [0.667, 0.0])
     """
     is_event, time = events_and_times(y)
     times, place = np.unique(time, return_inverse=True)
@@ -137,8 +125,9 @@ def concordance(y: Any, predicted: Any) -> float:
     Raises:
         ValueError: when no pair has a known order.
 
-    Example:
+    Examples:
         >>> import numpy as np
+        >>> from gwi.evaluation.survival import concordance
         >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
         >>> concordance(y, [1.0, 4.0, 2.0])
         1.0
@@ -152,6 +141,14 @@ def concordance_with_error(y: Any, predicted: Any) -> tuple[float, float]:
     Args:
         y: events and times, or bounds.
         predicted: as of `concordance`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.survival import concordance_with_error
+        >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
+        >>> share, error = concordance_with_error(y, [1.0, 4.0, 2.0])
+        >>> share
+        1.0
     """
     bounds, times = as_bounds(y), _medians(predicted)
     if times.shape != (len(bounds),):
@@ -214,10 +211,17 @@ def brier_at(y: Any, predicted: Any, times: Any, *, training: Any = None) -> Arr
 
     Raises:
         ValueError: for times at which nobody is watched any more.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.survival import brier_at
+        >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
+        >>> brier_at(y, np.full((3, 1), 0.5), [2.5]).round(3).tolist()
+        [0.25]
     """
     is_event, time = events_and_times(y)
-    at = _times(times)
-    survival = _survival(predicted, at, len(time))
+    at = as_times(times)
+    survival = as_survival(predicted, at, len(time))
     curve = kaplan_meier(y if training is None else training, of_censoring=True)
     last = float(time.max())
     stays, stayed = curve.at(at), curve.before(time)
@@ -237,8 +241,15 @@ def integrated_brier(y: Any, predicted: Any, times: Any = None, *, training: Any
         predicted: as of `brier_at`.
         times: at least two, in ascending order; 50 between the 10 % and the 90 % quantile of the observed times when None.
         training: as of `brier_at`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.survival import integrated_brier
+        >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
+        >>> round(integrated_brier(y, np.full((3, 2), 0.5), [2.1, 2.5]), 3)
+        0.25
     """
-    at = inner_times(y) if times is None else _times(times)
+    at = inner_times(y) if times is None else as_times(times)
     if len(at) < 2 or not (np.diff(at) > 0).all():
         raise ValueError("An integrated score takes at least two times, in ascending order.")
     scores = brier_at(y, predicted, at, training=training)
@@ -251,112 +262,17 @@ def inner_times(y: Any, num_times: int = NUM_TIMES) -> Array:
     Args:
         y: events and times.
         num_times: how many.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.evaluation.survival import inner_times
+        >>> y = np.array([(True, 2.0), (False, 3.0), (True, 5.0)], dtype=[("event", bool), ("time", float)])
+        >>> inner_times(y, 3).round(2).tolist()
+        [2.2, 3.4, 4.6]
     """
     low, high = np.quantile(events_and_times(y)[1], INNER).tolist()
     return np.linspace(low, high, num_times)
 
 
-def groups_by(values: Float[Array, " N"], num_groups: int) -> list[NDArray[np.int64]]:
-    """Rows in groups of equally many, from small to large values, at least ten in each.
-
-    Args:
-        values: of each row.
-        num_groups: at most.
-    """
-    return np.array_split(np.argsort(values, kind="stable"), max(1, min(num_groups, len(values) // 10)))
-
-
-def calibration_at(y: Any, predicted: Any, times: Any, *, num_groups: int = 5) -> SurvivalCalibration:
-    """Predicted survival at each time beside Kaplan and Meier's, in groups of rows with a low to a high prediction.
-
-    Args:
-        y: events and times.
-        predicted: from `predict_dist`, or the probability of no event up to each time, (N, T).
-        times: at which.
-        num_groups: of equally many rows, at least ten in each.
-    """
-    is_event, time = events_and_times(y)
-    at = _times(times)
-    survival = _survival(predicted, at, len(time))
-    columns = []
-    for t, values in zip(at, survival.T, strict=True):
-        for group in groups_by(values, num_groups):
-            curve = kaplan_meier(_as_events(is_event[group], time[group]))
-            columns.append((values[group].mean(), float(curve.at(t)), float(curve.std_at(t)), len(group)))
-    predicted_, found, std, size = np.array(columns, dtype=np.float64).reshape(len(at), -1, 4).transpose(2, 0, 1)
-    return SurvivalCalibration(at, predicted_, found, std, size[0])
-
-
-def d_calibration(y: Any, predicted: Any, *, num_bins: int = 10) -> DCalibration:
-    """Whether events are spread evenly over their predicted distributions; a row that was left is spread over all later bins.
-
-    Of 100 rows 10 should have their event before the 10 % quantile of their prediction, 10 more before the 20 % quantile, and so
-    on. The p-value is that of Pearson's χ² (Haider et al., 2020).
-
-    Args:
-        y: events and times, or bounds.
-        predicted: from `predict_dist`, or the probability of an event before each bound, (N, 2), or before the time of each row.
-        num_bins: of equal probability.
-    """
-    bounds = as_bounds(y)
-    low, high = _places(predicted, bounds)
-    edges = np.linspace(0, 1, num_bins + 1)
-    # A place known to the digit is in one bin; a span of them is shared among its bins.
-    width = np.maximum(high - low, 1e-300)[:, None]
-    shared = np.clip(np.minimum(high[:, None], edges[1:]) - np.maximum(low[:, None], edges[:-1]), 0.0, None) / width
-    bin_of = np.minimum(np.searchsorted(edges, low, side="right") - 1, num_bins - 1)
-    exact = (high <= low)[:, None]
-    share = np.where(exact, bin_of[:, None] == np.arange(num_bins), shared)
-    count, expected = share.sum(0), len(bounds) / num_bins
-    statistic = float(np.square(count - expected).sum() / expected)
-    return DCalibration(count / len(bounds), statistic, float(chi2.sf(statistic, num_bins - 1)), len(bounds))
-
-
-def _places(predicted: Any, bounds: Float[Array, "N 2"]) -> tuple[Array, Array]:
-    """The predicted probability of an event before each bound."""
-    if not hasattr(predicted, "laws"):
-        given = np.asarray(predicted, dtype=np.float64)
-        if given.shape[:1] != (len(bounds),):
-            raise ValueError(f"There must be a probability for each of the {len(bounds)} targets; got the shape {given.shape}.")
-        if given.ndim == 2:
-            return given[:, 0], given[:, 1]
-        return given, np.where(bounds[:, 0] == bounds[:, 1], given, 1.0)
-    law = predicted.laws[0]
-    low, high = (_finite_cumulative(law, end) for end in bounds.T)
-    return low, high
-
-
-def _finite_cumulative(law: Any, y: Float[Array, " N"]) -> Array:
-    """P(Y ≤ y), also at infinity."""
-    found = law.cumulative(np.where(np.isfinite(y), y, 1.0))
-    return np.clip(np.where(np.isfinite(y), found, (y > 0).astype(np.float64)), 0.0, 1.0)
-
-
-def _as_events(is_event: Bool[NDArray[Any], " N"], time: Float[Array, " N"]) -> Array:
-    return np.column_stack([time, np.where(is_event, time, np.inf)])
-
-
 def _medians(predicted: Any) -> Array:
     return np.asarray(predicted.laws[0].quantile(0.5) if hasattr(predicted, "laws") else predicted, dtype=np.float64)
-
-
-def _times(times: Any) -> Array:
-    at = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
-        raise ValueError(f"times is one number or a list of them; got {times!r}.")
-    return at
-
-
-def _survival(predicted: Any, times: Float[Array, " T"], num_rows: int) -> Float[Array, "N T"]:
-    """P(Y > t) of each row at each time."""
-    if hasattr(predicted, "survival"):
-        found = np.asarray(predicted.survival(times))
-    else:
-        found = np.asarray(predicted, dtype=np.float64)
-        found = found[:, None] if found.ndim == 1 else found
-    if found.shape != (num_rows, len(times)):
-        raise ValueError(
-            f"There must be a probability for each of the {num_rows} rows at each of the {len(times)} times; got the shape "
-            f"{found.shape}."
-        )
-    return found

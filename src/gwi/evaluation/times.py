@@ -11,7 +11,8 @@ from jaxtyping import Float
 from gwi._typing import Array
 from gwi.core.laws.protocol import log_likelihood_of_bounds, survival_of
 from gwi.evaluation.checks import Check, graded
-from gwi.evaluation.survival import concordance_with_error, d_calibration, inner_times, integrated_brier
+from gwi.evaluation.survival import concordance_with_error, inner_times, integrated_brier
+from gwi.evaluation.survival_calibration import d_calibration
 
 # Rows that are kept for scores of pairs and curves; of more an even sample. Below so few events nothing is said of the order.
 MOST_ROWS, FEW_EVENTS = 100_000, 20

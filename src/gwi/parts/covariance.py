@@ -30,6 +30,18 @@ class Covariance(BaseEstimator):
         context: rows beyond the data on which W₂ is taken too, so that it knows distance: ``"box"`` for rows anywhere between
             the least and the largest value of each column, ``"mixtures"`` for rows between two of the data; None for the data
             alone. `fit` also takes rows of your own. β is then part of the rule that weighs data and context.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Covariance
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> model = GWIRegressor("svgp", covariance=Covariance("wasserstein", num_inducing=10), random_state=0).fit(X, y)
+        >>> _, std = model.predict([[1.5], [30.0]], return_std=True)
+        >>> bool(std[1] > std[0])
+        True
+        >>> GWIRegressor().set_params(covariance__num_inducing=50).covariance.num_inducing
+        50
     """
 
     def __init__(

@@ -36,6 +36,15 @@ class Gaussian(_WithTails):
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on held-out rows.
         tails: ``"normal"``, or ``"auto"`` for Student's t where held-out rows ask for it.
         conformal: take intervals from the quantiles of held-out residuals rather than from the law.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Gaussian
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> model = GWIRegressor("linear", likelihood=Gaussian("constant", conformal=True), cv=2, random_state=0).fit(X, y)
+        >>> model.predict_interval(X, coverage=0.9).shape
+        (20, 2)
     """
 
 
@@ -46,6 +55,15 @@ class StudentT(BaseEstimator):
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on held-out rows.
         degrees_of_freedom: more than two, or ``"auto"`` for those that held-out rows like best.
         conformal: take intervals from the quantiles of held-out residuals rather than from the law.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, StudentT
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = 2 * X[:, 0] + np.random.default_rng(0).standard_t(3, 20)
+        >>> model = GWIRegressor("linear", likelihood=StudentT("constant", degrees_of_freedom=4), cv=2, random_state=0).fit(X, y)
+        >>> bool(abs(model.predict([[1.0]])[0] - 2.0) < 1)
+        True
     """
 
     def __init__(
@@ -70,6 +88,15 @@ class LogNormal(_WithTails):
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by cross-validated likelihood on held-out rows.
         tails: of the logarithm, ``"normal"``, or ``"auto"`` for heavier ones where held-out rows ask for it.
         conformal: take intervals from the quantiles of held-out residuals rather than from the law.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, LogNormal
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.exp(X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20))
+        >>> model = GWIRegressor("linear", likelihood=LogNormal("constant"), cv=2, random_state=0).fit(X, y)
+        >>> bool((model.predict_interval(X) > 0).all())
+        True
     """
 
 
@@ -91,6 +118,15 @@ class Gamma(_WithNoise):
     Args:
         noise: that share is ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Gamma
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.random.default_rng(0).gamma(2, 1 + X[:, 0])
+        >>> model = GWIRegressor("linear", likelihood=Gamma("constant"), cv=2, random_state=0).fit(X, y)
+        >>> bool((model.predict_interval(X) > 0).all())
+        True
     """
 
 
@@ -99,6 +135,15 @@ class Poisson(BaseEstimator):
 
     Args:
         conformal: take intervals from how far out held-out rows were in their distributions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Poisson
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.random.default_rng(0).poisson(1 + X[:, 0])
+        >>> model = GWIRegressor("linear", likelihood=Poisson(), cv=2, random_state=0).fit(X, y)
+        >>> bool(model.predict([[3.0]])[0] > model.predict([[0.0]])[0])
+        True
     """
 
     def __init__(self, *, conformal: bool = False):
@@ -114,6 +159,15 @@ class NegativeBinomial(_WithNoise):
     Args:
         noise: what they vary more is ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, NegativeBinomial
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.random.default_rng(0).negative_binomial(2, 0.3, 20)
+        >>> model = GWIRegressor("linear", likelihood=NegativeBinomial("constant"), cv=2, random_state=0).fit(X, y)
+        >>> bool((model.predict_interval(X) >= 0).all())
+        True
     """
 
 
@@ -125,6 +179,16 @@ class Beta(_WithNoise):
         high: the upper bound.
         noise: the dispersion is ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Beta
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.random.default_rng(0).beta(2, 5, 20) * 100
+        >>> model = GWIRegressor("linear", likelihood=Beta(0, 100, noise="constant"), cv=2, random_state=0).fit(X, y)
+        >>> interval = model.predict_interval(X)
+        >>> bool((interval > 0).all()), bool((interval < 100).all())
+        (True, True)
     """
 
     def __init__(self, low: float = 0.0, high: float = 1.0, *, noise: NoiseKind = "auto", conformal: bool = False):
@@ -148,6 +212,15 @@ class Ordinal(_WithNoise):
     Args:
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Ordinal
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.repeat([1, 2, 3, 4], 5)
+        >>> model = GWIRegressor("linear", likelihood=Ordinal("constant"), cv=2, random_state=0).fit(X, y)
+        >>> model.predict([[0.0], [3.0]]).round().tolist()
+        [1.0, 4.0]
     """
 
 
@@ -157,6 +230,15 @@ class FewValues(_WithNoise):
     Args:
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were in their distributions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, FewValues
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = np.repeat([1, 2, 4, 5], 5)
+        >>> model = GWIRegressor("linear", likelihood=FewValues("constant"), cv=2, random_state=0).fit(X, y)
+        >>> np.unique(model.predict_interval(X)).tolist()
+        [1.0, 2.0, 4.0, 5.0]
     """
 
 
@@ -170,6 +252,16 @@ class Censored(_WithNoise):
         log: whether the logarithm has the noise, as of times; ``"auto"`` where all bounds are positive.
         shape: of the noise: ``"normal"``, ``"weibull"``, ``"logistic"``, or ``"auto"``, by held-out rows.
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Censored
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> time = np.exp(X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20))
+        >>> y = np.column_stack([time, np.where(time < 9, time, np.inf)])  # no event until 9
+        >>> model = GWIRegressor("linear", likelihood=Censored(shape="normal", noise="constant"), cv=2, random_state=0).fit(X, y)
+        >>> bool(model.predict([[3.0]])[0] > model.predict([[0.0]])[0])
+        True
     """
 
     conformal = False
@@ -195,6 +287,16 @@ class Robust(_WithNoise):
         power: how little far values count; towards zero they count as in the likelihood.
         noise: ``"constant"``, ``"input-dependent"``, or ``"auto"``, by held-out rows.
         conformal: take intervals from how far out held-out rows were, the wrong ones among them.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Robust
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> y = 2 * X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> y[10] = 1000  # a wrong number
+        >>> model = GWIRegressor("linear", likelihood=Robust(power=0.5), cv=2, random_state=0).fit(X, y)
+        >>> bool(abs(model.predict([[1.0]])[0] - 2) < 0.5)
+        True
     """
 
     def __init__(
@@ -226,6 +328,14 @@ class RobustMax(BaseEstimator):
 
     Args:
         epsilon: that share.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIClassifier, RobustMax
+        >>> X = np.linspace(-1, 1, 20)[:, None]
+        >>> model = GWIClassifier("svgp", likelihood=RobustMax(0.05), random_state=0).fit(X, X[:, 0] > 0)
+        >>> model.predict([[-1.0], [1.0]]).tolist()
+        [False, True]
     """
 
     def __init__(self, epsilon: float = 0.01):

@@ -18,6 +18,15 @@ class Network(BaseEstimator):
         hidden: widths of the hidden layers; ``"auto"`` goes by the number of rows.
         max_steps: of gradient descent; held-out rows say when to stop before.
         per_fold: networks for each fold.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Network
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> network = Network((20,), max_steps=50, per_fold=1)
+        >>> model = GWIRegressor(network, cv=2, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.predict(X).shape
+        (20,)
     """
 
     def __init__(
@@ -49,6 +58,16 @@ class Frozen(BaseEstimator):
     Args:
         module: from rows to one output for each target or class.
         correct: let the validation rows add a kernel mean to a classifier's logits if they ask for it; False: a scale only.
+
+    Examples:
+        >>> import torch
+        >>> from gwi import Frozen, GWIRegressor
+        >>> network = torch.nn.Linear(1, 1)  # trained before
+        >>> X = torch.linspace(0, 3, 20)[:, None]
+        >>> model = GWIRegressor(Frozen(network), random_state=0)
+        >>> model = model.fit(X[::2], 2 * X[::2, 0], validation=(X[1::2], 2 * X[1::2, 0]))
+        >>> torch.allclose(model.predict(X).float(), network(X)[:, 0], atol=1e-4)
+        True
     """
 
     def __init__(self, module: Any, *, correct: bool = False):
@@ -65,6 +84,15 @@ class Trained(BaseEstimator):
 
     Args:
         module: from rows to one output for each target or class; a copy is trained, it stays as it is.
+
+    Examples:
+        >>> import torch
+        >>> from gwi import GWIClassifier, Trained
+        >>> _ = torch.manual_seed(0)
+        >>> X = torch.linspace(-1, 1, 30)[:, None]
+        >>> model = GWIClassifier(Trained(torch.nn.Linear(1, 2)), cv=2, random_state=0).fit(X, (X[:, 0] > 0).long())
+        >>> model.predict([[-1.0], [1.0]]).tolist()
+        [0, 1]
     """
 
     def __init__(self, module: Any):
@@ -83,6 +111,14 @@ class Joint(BaseEstimator):
         max_epochs: passes over the rows.
         batch_size: rows a step, 128 unless given; a loader has its own.
         learning_rate: at its peak; ``"auto"`` is 4e-3.
+
+    Examples:
+        >>> import torch
+        >>> from gwi import GWIClassifier, Joint
+        >>> X = torch.linspace(-1, 1, 40)[:, None]
+        >>> model = GWIClassifier(Joint(torch.nn.Linear(1, 2), max_epochs=5), random_state=0).fit(X, (X[:, 0] > 0).long())
+        >>> model.predict_proba(X).shape
+        torch.Size([40, 2])
     """
 
     def __init__(
@@ -113,6 +149,14 @@ class Paper(BaseEstimator):
         max_epochs: passes over the rows, for classes.
         batch_size: rows a step, for classes; 1,000 unless given.
         learning_rate: at its peak, for classes; ``"auto"`` is 1e-3.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, Paper
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> model = GWIRegressor(Paper("network", max_steps=20), random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.predict(X).shape
+        (20,)
     """
 
     def __init__(
@@ -142,6 +186,16 @@ class Features(BaseEstimator):
     Args:
         layer: the submodule whose output are the features, by name, or several; ``"auto"`` takes what goes into each convolution
             but the first and into the linear layer after them.
+
+    Examples:
+        >>> import torch
+        >>> from gwi import Features, GWIRegressor
+        >>> network = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))  # trained before
+        >>> X = torch.linspace(0, 3, 20)[:, None]
+        >>> model = GWIRegressor(network, kernel=Features(), random_state=0)
+        >>> model = model.fit(X[::2], X[::2, 0].sin(), validation=(X[1::2], X[1::2, 0].sin()))
+        >>> model.ood_score(X).shape
+        torch.Size([20])
     """
 
     def __init__(self, layer: str | Sequence[str] = "auto"):

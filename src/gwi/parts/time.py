@@ -19,6 +19,14 @@ class MaxTime(BaseEstimator):
     Args:
         seconds: to aim for.
         speed: of the machine, where 1 is that of our measurements; measured in a tenth of a second when ``"auto"``.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi import GWIRegressor, MaxTime
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> model = GWIRegressor(max_time=MaxTime(1, speed=1.0), random_state=0)
+        >>> model.max_time.seconds
+        1
     """
 
     def __init__(self, seconds: int | float = 60.0, speed: int | float | str = "auto"):

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gwi._validation import as_array
-from gwi.evaluation.survival import calibration_at, concordance
+from gwi.evaluation.survival import concordance
+from gwi.evaluation.survival_calibration import calibration_at
 from gwi.evaluation.times import JoinedLaws
 from gwi.plots.calibration import conformal_coverage, coverage, draw_coverage, draw_reliability, reliability
 from gwi.plots.histograms import draw_pit, pit
@@ -33,6 +34,16 @@ def plot_calibration(model: Any, X: Any, y: Any, *, target: int = 0, times: Any 
         target: number of the target, when there are several.
         times: of times to an event, at which; the quarters of the times at which events came when None.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_calibration(model, X[1::2], y[1::2])
+        >>> ax.get_xlabel()
+        'nominal coverage of the interval'
     """
     if hasattr(model, "predict_proba"):
         confidence, hit = confidence_and_hits(model, X, y)
@@ -91,6 +102,16 @@ def plot_pit(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 10,
         target: number of the target, when there are several.
         num_bins: of the histogram.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_pit(model, X[1::2], y[1::2])
+        >>> ax.get_xlabel()
+        'probability of a lower target (PIT)'
     """
     fitted, rows = regression(model, X, target, "plot_pit")
     if model._kind == "times":

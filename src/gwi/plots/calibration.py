@@ -132,6 +132,16 @@ def plot_coverage_by_prediction(
         target: number of the target, when there are several.
         num_groups: of equally many rows, at least ten in each.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_coverage_by_prediction(model, X[1::2], y[1::2])
+        >>> ax.get_xlabel()
+        'prediction, median of the group'
     """
     law, values = law_and_targets(model, X, y, target, "plot_coverage_by_prediction")
     return drawn(ax, draw_coverage_by_prediction, *coverage_by_prediction(law, values, num_groups))

@@ -77,6 +77,16 @@ def plot_rootogram(model: Any, X: Any, y: Any, *, ax: Axes | None = None) -> Axe
         X: rows that it has not seen.
         y: their counts.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 3, 40)[:, None]
+        >>> y = np.random.default_rng(0).poisson(1 + X[:, 0])
+        >>> model = gwi.GWIRegressor("linear", likelihood="poisson", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_rootogram(model, X[1::2], y[1::2])
+        >>> ax.get_xlabel()
+        'count (the last bar has all larger ones)'
     """
     law, values = law_and_targets(model, X, y, 0, "plot_rootogram")
     if model._kind != "counts":

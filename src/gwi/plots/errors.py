@@ -102,6 +102,16 @@ def plot_errors(model: Any, X: Any, y: Any, *, target: int = 0, num_bins: int = 
         target: number of the target, when there are several.
         num_bins: of the standard deviation; fewer where a bin would have less than ten rows.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_errors(model, X[1::2], y[1::2])
+        >>> ax.get_xlabel()
+        'predicted standard deviation'
     """
     law, values = law_and_targets(model, X, y, target, "plot_errors")
     return drawn(ax, draw_errors, law, values, *errors(law, values, num_bins))
@@ -116,6 +126,16 @@ def plot_actual_vs_predicted(model: Any, X: Any, y: Any, *, target: int = 0, ax:
         y: their targets.
         target: number of the target, when there are several.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_actual_vs_predicted(model, X[1::2], y[1::2])
+        >>> ax.get_xlabel()
+        'predicted'
     """
     law, values = law_and_targets(model, X, y, target, "plot_actual_vs_predicted")
     return drawn(ax, draw_actual_vs_predicted, law, values, size=SQUARE)

@@ -22,6 +22,16 @@ def plot_explanation(
         output: number of the target or class; of classes the most probable one unless given.
         most: bars at most; the least parts are added up in the last one.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.random.default_rng(0).normal(size=(20, 2))
+        >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X, y)
+        >>> ax = gwi.plots.plot_explanation(model.explain([[0.5, 9.0]]))
+        >>> len(ax.get_yticklabels())
+        2
     """
     if most < 1:
         raise ValueError(f"most is a number of bars from 1 on; got {most}.")

@@ -64,6 +64,15 @@ def plot_confidence(model: Any, X: Any, y: Any, *, ax: Axes | None = None) -> Ax
         X: rows that it has not seen.
         y: their classes.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> model = gwi.GWIClassifier("linear", cv=2, random_state=0).fit(X[::2], X[::2, 0] > 0)
+        >>> ax = gwi.plots.plot_confidence(model, X[1::2], X[1::2, 0] > 0)
+        >>> ax.get_xlabel()
+        'confidence: the highest probability'
     """
     return drawn(ax, draw_confidence, *confidence_and_hits(model, X, y))
 
@@ -75,6 +84,16 @@ def plot_outlier_scores(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
         model: a fitted `GWIRegressor` or `GWIClassifier`.
         X: rows.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_outlier_scores(model, X)
+        >>> ax.get_xlabel()
+        'outlier score'
     """
     ax = new_axes(ax)
     draw_outlier_scores(ax, np.asarray(as_array(model.ood_score(X))))

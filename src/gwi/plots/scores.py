@@ -29,6 +29,13 @@ def plot_scores(
         nominal: where a dashed line stands.
         log: whether the axis is logarithmic.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> ax = gwi.plots.plot_scores({"gwi": np.array([0.1, 0.2]), "ridge": np.array([0.3, 0.4])}, best=["gwi"])
+        >>> [label.get_text() for label in ax.get_yticklabels()]
+        ['gwi', 'ridge']
     """
     ax = new_axes(ax, (6.0, 0.6 + 0.35 * len(scores)))
     for i, (name, values) in enumerate(scores.items()):

@@ -42,6 +42,16 @@ def plot_prediction(
         margin: how far to go beyond the rows on each side, as a share of their range.
         num_points: along the feature.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_prediction(model, X[1::2], y[1::2])
+        >>> ax.get_xlabel()
+        'x'
     """
     fitted, rows = regression(model, X, target, "plot_prediction")
     column, one_feature = column_number(model, feature), rows.shape[1] == 1
@@ -141,6 +151,16 @@ def plot_uncertainty_map(
         margin: how far to go beyond the rows on each side, as a share of their range.
         num_points: along each feature.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.random.default_rng(0).normal(size=(20, 2))
+        >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X, y)
+        >>> ax = gwi.plots.plot_uncertainty_map(model, X, num_points=20)
+        >>> ax.get_xlabel(), ax.get_ylabel()
+        ('feature 0', 'feature 1')
     """
     fitted, rows = regression(model, X, target, "plot_uncertainty_map")
     first, second = (column_number(model, feature) for feature in features)

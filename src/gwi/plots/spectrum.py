@@ -31,6 +31,16 @@ def plot_spectrum(
         max_rows: of more rows a fixed sample is taken.
         target: number of the target, when there are several.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> model = gwi.GWIRegressor("linear", cv=2, random_state=0).fit(X[::2], y[::2])
+        >>> ax = gwi.plots.plot_spectrum(model, X)
+        >>> ax.get_xlabel()
+        'number i of the eigenvalue'
     """
     fitted, rows = regression(model, X, target, "plot_spectrum")
     spectrum = _spectrum(fitted, fitted.scales.rows(rows[sample(len(rows), max_rows)], fitted.device), target)

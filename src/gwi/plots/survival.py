@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from gwi._typing import Array
-from gwi.evaluation.survival import SurvivalCalibration, SurvivalCurve, d_calibration, groups_by, kaplan_meier
+from gwi.evaluation.survival import SurvivalCurve, kaplan_meier
+from gwi.evaluation.survival_calibration import SurvivalCalibration, d_calibration, groups_by
 from gwi.evaluation.times import JoinedLaws
 from gwi.plots.calibration import Promises, promises
 from gwi.plots.inputs import law_and_bounds, times_law
@@ -152,6 +153,18 @@ def plot_survival(
         num_groups: of rows, at least ten in each.
         log: whether the axis of times is logarithmic.
         ax: where to draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> X = np.linspace(0, 3, 20)[:, None]
+        >>> time = np.exp(X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=20))
+        >>> y = np.column_stack([time, np.where(time < 9, time, np.inf)])
+        >>> likelihood = gwi.Censored(shape="normal", noise="constant")
+        >>> model = gwi.GWIRegressor("linear", likelihood=likelihood, cv=2, random_state=0).fit(X, y)
+        >>> ax = gwi.plots.plot_survival(model, X)
+        >>> ax.get_ylabel()
+        'no event so far'
     """
     ax = new_axes(ax)
     if y is None:

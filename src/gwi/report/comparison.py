@@ -78,6 +78,15 @@ class Comparison:
         num_folds: each row is predicted once.
         methods: ours first.
         notes: on the data.
+
+    Examples:
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import BayesianRidge, LinearRegression
+        >>> import gwi
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> found = gwi.compare({"ridge": BayesianRidge(), "line": LinearRegression()}, X, y, cv=3)
+        >>> found.task, found.num_rows, found.num_folds
+        ('regression', 442, 3)
     """
 
     task: TaskName

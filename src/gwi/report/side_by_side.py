@@ -66,6 +66,15 @@ def compare(
 
     Raises:
         ValueError: for what cannot be compared, in one sentence.
+
+    Examples:
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import BayesianRidge
+        >>> import gwi
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> found = gwi.compare({"gwi": gwi.GWIRegressor("linear"), "ridge": BayesianRidge()}, X[:60], y[:60], cv=2)
+        >>> [method.name for method in found.methods]
+        ['gwi', 'ridge']
     """
     names, task = _checked(estimators)
     targets, num_rows = np.asarray(as_array(y)), len(y)

@@ -11,7 +11,8 @@ from gwi._typing import Array
 from gwi.estimators.tables import Estimator
 from gwi.evaluation.diagnostics import diagnose
 from gwi.evaluation.judged import Judged
-from gwi.evaluation.survival import calibration_at, inner_times, integrated_brier, kaplan_meier
+from gwi.evaluation.survival import inner_times, integrated_brier, kaplan_meier
+from gwi.evaluation.survival_calibration import calibration_at
 from gwi.evaluation.times import JoinedLaws
 from gwi.plots.histograms import draw_pit
 from gwi.plots.numbers import shown

@@ -93,6 +93,12 @@ def joined(timeout: float = TIMEOUT) -> Iterator[ProcessGroup]:
     """The process group that `torchrun` has prepared, while inside; alone where it has not, and as it is where there is one.
 
     The timeout is finite, so that a process whose partners died ends and can be started again.
+
+    Examples:
+        >>> from gwi.streaming.process_group import joined
+        >>> with joined() as group:  # under `torchrun` every process enters here
+        ...     group.size
+        1
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield ProcessGroup.current()

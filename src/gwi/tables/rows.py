@@ -24,6 +24,13 @@ class Chunk:
         x: features, or rows of any other shape.
         y: targets, one column each, or labels.
         number: of each row, its place among all rows of the source, from 0.
+
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
+        >>> chunk = gwi.streaming.Chunk(x=np.zeros((3, 2)), y=np.array([1.0, 2.0, 3.0]), number=np.arange(3))
+        >>> len(chunk.number), chunk.y.tolist()
+        (3, [1.0, 2.0, 3.0])
     """
 
     x: Shaped[NDArray[Any], "n ..."]
@@ -58,14 +65,20 @@ class RowSource(Protocol):
         features: names of the columns of x; None where they have none.
         group_sizes: how many rows each group has.
 
-    Example:
+    Examples:
+        >>> import numpy as np
+        >>> import gwi
         >>> class Squares:
-        ...     features, group_sizes = ("a", "b"), (1000,) * 8
+        ...     features, group_sizes = ("a", "b"), (40,) * 2
         ...
         ...     def read(self, group, size=1 << 15):
-        ...         number = np.arange(1000 * group, 1000 * (group + 1))
+        ...         number = np.arange(40 * group, 40 * (group + 1))
         ...         x = np.column_stack([np.sin(number), np.cos(3 * number)])
         ...         yield gwi.streaming.Chunk(x, x[:, 0] ** 2, number)
+        >>> [chunk.x.shape for group in range(2) for chunk in Squares().read(group)]
+        [(40, 2), (40, 2)]
+        >>> isinstance(Squares(), gwi.streaming.RowSource)
+        True
     """
 
     @property

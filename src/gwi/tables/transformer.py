@@ -49,7 +49,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         n_features_in_: columns of the training frame.
         feature_names_in_: their names.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> from gwi.tables import TableEncoder
         >>> homes = pd.DataFrame({"town": ["Ulm", "Bonn", "Ulm"], "rooms": [3, None, 5]})

@@ -27,6 +27,13 @@ class Law:
         std: their standard deviations.
         degrees_of_freedom: of Student's t; infinity is the normal law.
         weights: of the components, which add up to one; equal ones when None.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gwi.core.laws.gaussian import Law
+        >>> law = Law(mean=np.array([[0.0, 1.0]]), std=np.array([[1.0, 2.0]]))
+        >>> law.quantile(0.975).round(2).tolist()
+        [1.96, 4.92]
     """
 
     mean: Float[Array, "K N"]

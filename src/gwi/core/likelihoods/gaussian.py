@@ -37,6 +37,15 @@ class GaussianLikelihood(nn.Module):
     Args:
         noise_variance: σ², a number, one number an output, or a function (or module) from (N, D) rows to (N,) or (J, N)
             variances. Numbers become a parameter, held as a logarithm.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.likelihoods.gaussian import GaussianLikelihood
+        >>> likelihood = GaussianLikelihood(0.25)
+        >>> mean, variance = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
+        >>> law = likelihood.predictive(mean, variance, torch.zeros(3, 1, dtype=torch.float64))  # of y
+        >>> law.variance.round(decimals=3).tolist()
+        [[1.25, 1.25, 1.25]]
     """
 
     def __init__(self, noise_variance: float | Float[Tensor, " J"] | Callable[[Tensor], Tensor] = 1.0):

@@ -25,6 +25,14 @@ class RobustMaxLikelihood(nn.Module):
         quadrature: ``"composite"`` is accurate for any ratio of variances; ``"gauss-hermite"`` is the paper's rule, whose error
             grows when variances differ between classes.
         num_nodes: nodes of the Gauss–Hermite rule.
+
+    Examples:
+        >>> import torch
+        >>> from gwi.core.likelihoods.robust_max import RobustMaxLikelihood
+        >>> likelihood = RobustMaxLikelihood(2, epsilon=0.01)
+        >>> mean = torch.tensor([[5.0], [-5.0]], dtype=torch.float64)
+        >>> likelihood.class_probabilities(mean, torch.ones(2, 1, dtype=torch.float64)).round(decimals=3).tolist()
+        [[0.99], [0.01]]
     """
 
     def __init__(
