@@ -20,6 +20,13 @@ CLIPPED = """[...document.querySelectorAll('button, label, legend, h1, h2, h3, d
   .filter(e => e.checkVisibility() && !e.closest('.unseen, .scroll') && e.scrollWidth > e.clientWidth + 2 && e.clientWidth > 0
     && getComputedStyle(e).display !== 'inline').map(e => e.outerHTML.slice(0, 120))"""
 GROUND = "getComputedStyle(document.body).backgroundColor"
+MANY_CHANGES = """() => {
+  const slider = [...document.querySelectorAll('#controls input[type=range]')].find(e => e.labels[0].textContent === 'area');
+  for (let i = 0; i <= 20; i += 1) {
+    slider.value = Number(slider.min) + i / 20 * (slider.max - slider.min);
+    slider.dispatchEvent(new Event('input', {bubbles: true}));
+  }
+}"""
 TWICE = "[...document.querySelectorAll('[id]')].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i)"
 
 
@@ -217,6 +224,39 @@ def test_without_its_key_the_page_says_where_it_is(chromium, served):
     context.close()
 
 
+def reasons_follow_the_controls(page):
+    """Bars of each column; asked for once the controls rest; only those of the newest row are shown."""
+    reasons, is_there = page.locator("#reasons"), "#reasons[aria-busy=false]"
+    page.wait_for_selector(f"{is_there} li")
+    spoken = page.locator("#reasons .unseen").all_text_contents()
+    assert re.fullmatch(r"16 usual rows: have \d+\s% of the variance", spoken[0])
+    assert {said.partition(" = ")[0] for said in spoken[1:]} == {"town", SCRIPT, "area", "built"}
+    assert all(re.search(r": (adds|takes away) \d+\s(%|times) of the variance", said) for said in spoken[1:])
+    shares = [text.replace("−", "-") for text in page.locator("#reasons .share-of").all_text_contents()]
+    assert sum(float(text.split()[0]) for text in shares) == pytest.approx(100, abs=3)
+    assert page.locator("#reasons .surer .part").count() == sum(text.startswith("-") for text in shares)
+    # Many changes, one question; while it is under way the prediction goes on.
+    held = []
+    page.route("**/explain", held.append)
+    with page.expect_request("**/explain"):
+        page.evaluate(MANY_CHANGES)
+    before = page.locator("#answer").text_content()
+    page.get_by_label("area", exact=True).press("Home")
+    page.wait_for_function("before => document.getElementById('answer').textContent !== before", arg=before)
+    assert reasons.get_attribute("aria-busy") == "true"
+    assert len(held) == 1
+    with page.expect_request("**/explain"):
+        held.pop().fulfill(json={"refused": "This is of a row that is no longer there."})
+    page.wait_for_function("() => true")
+    held.pop().fulfill(json={"refused": f"The model cannot say: {SCRIPT}"})
+    page.wait_for_selector(f"{is_there} .refused")
+    assert reasons.text_content() == f"The model cannot say: {SCRIPT}"
+    page.unroute("**/explain")
+    page.get_by_label("area", exact=True).press("End")
+    page.wait_for_selector(f"{is_there} li")
+    assert not page.locator("#reasons .refused").count()
+
+
 SCRIPT = '<img src=x onerror=alert(1)>"><script>alert(2)</script>'
 
 
@@ -262,6 +302,7 @@ def test_a_table_becomes_a_report_and_its_sliders_move_the_prediction(visit, hou
         time.sleep(0.02)
     after = page.locator("#answer").text_content()
     assert after != before
+    reasons_follow_the_controls(page)
     page.get_by_role("button", name="Set the controls to row").first.click()
     page.get_by_role("button", name="Report", exact=True).click()
     report = page.frame_locator("#report")
