@@ -50,6 +50,11 @@ def main() -> None:
             page.set_input_files("#file", table)
             page.get_by_role("button", name="Fit", exact=True).click()
             page.wait_for_selector("#nearest tbody tr")
+            # A row that the model is less sure of.
+            page.wait_for_selector("#reasons[aria-busy=false] li")
+            middle = page.locator("#reasons").text_content()
+            page.locator("#controls input[type=range]").first.press("End")
+            page.wait_for_function("middle => document.getElementById('reasons').textContent !== middle", arg=middle)
             saved(page, "play_table")
             browser.close()
             process.terminate()

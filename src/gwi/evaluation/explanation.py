@@ -21,6 +21,7 @@ MOST_ROWS, MOST_COLUMNS, MOST_KNOWN, MOST_CELLS, LONGEST = 5, 8, 3, 4, 24
 MUCH = 10.0
 # Known rows that take less off the prior variance say nothing.
 LEAST_WEIGHT = 0.005
+CANCELLED = "Large parts cancel: columns depend on each other, and mixed with other rows this one is like no known row."
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +192,16 @@ class Explanation:
             found.append((f"{len(rest)} more columns", "", float(parts[rest].sum()), float(errors[rest].sum())))
         return found
 
+    def caveat(self, row: int, output: int | None = None) -> str:
+        """A sentence where parts cancel each other and say little; empty where they do not.
+
+        Args:
+            row: its place here.
+            output: target or class; the one that is shown unless given.
+        """
+        parts, _, base, variance = self.of(row, output)
+        return CANCELLED if np.abs(parts).sum() > MUCH * max(base, variance) else ""
+
     def __str__(self) -> str:
         lines = [line for i in range(min(len(self), MOST_ROWS)) for line in (*self._lines(i), "")]
         if len(self) > MOST_ROWS:
@@ -224,10 +235,8 @@ class Explanation:
             share = _share(part, variance)
             near = "" if exact or name == names[0] else f"   ± {error:.2g}"
             found.append(f"  {name:<{widths[0]}}  {cell:<{widths[1]}}  {part:>10.4g}  {share:>8}{near}")
-        if np.abs(self.of(row, output)[0]).sum() > MUCH * max(base, variance):
-            found.append(
-                "  Large parts cancel: columns depend on each other, and mixed with other rows this one is like no known row."
-            )
+        if caveat := self.caveat(row, output):
+            found.append(f"  {caveat}")
         return found
 
     def _of_known(self, row: int) -> list[str]:

@@ -11,7 +11,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 pytestmark = [pytest.mark.skipif(executable() is None, reason="needs chromium"), pytest.mark.unchecked]
 OVERFLOW = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
-REDRAWS = "performance.getEntriesByName('redraw').map(e => ({took: e.duration, ...e.detail}))"
+WHOLE = "performance.getEntriesByName('redraw').filter(e => !e.detail.moving).length"
 # Controls that are seen, and have no name for who does not see them.
 NAMELESS = """[...document.querySelectorAll('button, input, select, summary, a, [role=button]')]
   .filter(e => e.checkVisibility() && !(e.ariaLabel || e.labels?.length || e.textContent.trim())).map(e => e.outerHTML)"""
@@ -20,6 +20,13 @@ CLIPPED = """[...document.querySelectorAll('button, label, legend, h1, h2, h3, d
   .filter(e => e.checkVisibility() && !e.closest('.unseen, .scroll') && e.scrollWidth > e.clientWidth + 2 && e.clientWidth > 0
     && getComputedStyle(e).display !== 'inline').map(e => e.outerHTML.slice(0, 120))"""
 GROUND = "getComputedStyle(document.body).backgroundColor"
+MANY_CHANGES = """() => {
+  const slider = [...document.querySelectorAll('#controls input[type=range]')].find(e => e.labels[0].textContent === 'area');
+  for (let i = 0; i <= 20; i += 1) {
+    slider.value = Number(slider.min) + i / 20 * (slider.max - slider.min);
+    slider.dispatchEvent(new Event('input', {bubbles: true}));
+  }
+}"""
 TWICE = "[...document.querySelectorAll('[id]')].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i)"
 
 
@@ -56,19 +63,12 @@ def visit(chromium, served):
     assert complaints == []
 
 
-def redraws(page):
-    return page.evaluate(REDRAWS)
-
-
 def drawn(page, action):
     """Do something, and wait until a whole fit has been drawn after it."""
-    before = len([entry for entry in redraws(page) if not entry["moving"]])
+    before = page.evaluate(WHOLE)
     found = action()
-    for _ in range(400):
-        if len([entry for entry in redraws(page) if not entry["moving"]]) > before:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("no picture followed")
+    page.wait_for_function(f"before => {WHOLE} > before", arg=before)
+    return found
 
 
 def place(page, x, y):
@@ -101,14 +101,13 @@ def test_points_are_added_dragged_moved_by_keys_typed_and_deleted(visit):
     drawn(page, drag)
     assert points.last.get_attribute("aria-label").startswith("Point 41: x 0.8")
     assert page.locator("path.mean").get_attribute("d") != mean
-    assert any(entry["moving"] for entry in redraws(page))
+    assert page.evaluate("performance.getEntriesByName('redraw').some(e => e.detail.moving)")
     # By keys: the point that was dragged has the focus.
     assert page.evaluate("document.activeElement === document.querySelector('.points').lastElementChild")
     before = points.last.get_attribute("aria-label")
     drawn(page, lambda: page.keyboard.press("ArrowUp"))
     assert points.last.get_attribute("aria-label") != before
-    page.wait_for_timeout(450)
-    assert re.match(r"Point 41 moved to x 0\.8.*Noise", page.locator("#live").text_content())
+    page.wait_for_function("/^Point 41 moved to x 0\\.8.*Noise/.test(document.getElementById('live').textContent)")
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Point 40")
     drawn(page, lambda: page.keyboard.press("Delete"))
@@ -130,6 +129,9 @@ def test_points_are_added_dragged_moved_by_keys_typed_and_deleted(visit):
 
 def test_every_control_changes_the_picture_and_a_click_takes_it_back(visit):
     page = visit()
+    # Few points first: what a choice changes is seen as well, and each fit is short.
+    presets = page.locator("#presets button").all()
+    drawn(page, presets[-1].click)
 
     def curves():
         return [page.locator(f"path.{name}").get_attribute("d") for name in ("mean", "of-f", "of-y", "share")]
@@ -159,7 +161,7 @@ def test_every_control_changes_the_picture_and_a_click_takes_it_back(visit):
         assert curves() == usual
     page.get_by_label("Covariance", exact=True).select_option("titsias")
     assert page.locator("#weight").is_disabled()
-    for button in page.locator("#presets button").all()[1:]:
+    for button in presets[:-1]:
         drawn(page, button.click)
         assert button.get_attribute("aria-pressed") == "true"
     page.get_by_label("Likelihood", exact=True).select_option("log-normal")
@@ -217,6 +219,45 @@ def test_without_its_key_the_page_says_where_it_is(chromium, served):
     context.close()
 
 
+def reasons_follow_the_controls(page):
+    """Bars of each column; asked for once the controls rest; only those of the newest row are shown."""
+    reasons, is_there = page.locator("#reasons"), "#reasons[aria-busy=false]"
+    page.wait_for_selector(f"{is_there} li")
+    spoken = page.locator("#reasons .unseen").all_text_contents()
+    assert re.fullmatch(r"16 usual rows: have \d+\s% of the variance", spoken[0])
+    assert {said.partition(" = ")[0] for said in spoken[1:]} == {"town", SCRIPT, "area", "built"}
+    assert all(re.search(r": (adds|takes away) \d+\s(%|times) of the variance", said) for said in spoken[1:])
+    shares = [text.replace("−", "-") for text in page.locator("#reasons .share-of").all_text_contents()]
+    assert sum(float(text.split()[0]) for text in shares) == pytest.approx(100, abs=3)
+    assert page.locator("#reasons .surer .part").count() == sum(text.startswith("-") for text in shares)
+    # Many changes, one question; while it is under way the prediction goes on.
+    held = []
+    page.route("**/explain", lambda route: held.append(route))
+
+    def asked():
+        # Its request is handed over between two words with the browser.
+        while not held:
+            page.wait_for_timeout(20)
+
+    page.evaluate(MANY_CHANGES)
+    asked()
+    before = page.locator("#answer").text_content()
+    page.get_by_label("area", exact=True).press("Home")
+    page.wait_for_function("before => document.getElementById('answer').textContent !== before", arg=before)
+    assert reasons.get_attribute("aria-busy") == "true"
+    assert len(held) == 1
+    held.pop().fulfill(json={"refused": "This is of a row that is no longer there."})
+    asked()
+    assert "no longer there" not in reasons.text_content()
+    held.pop().fulfill(json={"refused": f"The model cannot say: {SCRIPT}"})
+    page.wait_for_selector(f"{is_there} .refused")
+    assert reasons.text_content() == f"The model cannot say: {SCRIPT}"
+    page.unroute("**/explain")
+    page.get_by_label("area", exact=True).press("End")
+    page.wait_for_selector(f"{is_there} li")
+    assert not page.locator("#reasons .refused").count()
+
+
 SCRIPT = '<img src=x onerror=alert(1)>"><script>alert(2)</script>'
 
 
@@ -256,12 +297,8 @@ def test_a_table_becomes_a_report_and_its_sliders_move_the_prediction(visit, hou
     assert page.evaluate(NAMELESS) == []
     before = page.locator("#answer").text_content()
     page.get_by_label("area", exact=True).press("End")
-    for _ in range(200):
-        if page.locator("#answer").text_content() != before:
-            break
-        time.sleep(0.02)
-    after = page.locator("#answer").text_content()
-    assert after != before
+    page.wait_for_function("before => document.getElementById('answer').textContent !== before", arg=before)
+    reasons_follow_the_controls(page)
     page.get_by_role("button", name="Set the controls to row").first.click()
     page.get_by_role("button", name="Report", exact=True).click()
     report = page.frame_locator("#report")

@@ -91,8 +91,8 @@ def test_choices_change_the_fit():
 
 
 def test_curves_are_in_order_and_the_share_is_one_far_away():
-    for name in PRESETS:
-        drawn = draw(asked(name), silent)
+    found = {name: draw(asked(name), silent) for name in PRESETS}
+    for drawn in found.values():
         assert drawn.x.shape == (NUM_DRAWN,)
         assert (drawn.f_low <= drawn.mean + 1e-12).all()
         assert (drawn.mean <= drawn.f_high + 1e-12).all()
@@ -102,7 +102,7 @@ def test_curves_are_in_order_and_the_share_is_one_far_away():
     assert wide.prior_share[0] > 0.99
     near = np.abs(wide.x - 3.9) < 1
     assert wide.prior_share[near].max() < 0.05
-    drawn = draw(asked("wave"), silent)
+    drawn = found["wave"]
     gap, seen = np.abs(drawn.x) < 0.5, np.abs(np.abs(drawn.x) - 3.5) < 0.5
     width = drawn.f_high - drawn.f_low
     assert width[gap].min() > 3 * width[seen].max()

@@ -98,7 +98,8 @@ def test_only_the_pages_own_files_are_served(served, name):
     assert b"import" not in answer
 
 
-def test_a_file_that_is_too_large_is_refused_before_it_is_read(served):
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(served, monkeypatch):
+    monkeypatch.setattr("gwi.web.guard.DRAIN_SECONDS", 0.1)
     status, _, answer = served.ask(
         "POST", "/api/tables", **{"content-type": "application/octet-stream", "content-length": str(1 << 40)}
     )

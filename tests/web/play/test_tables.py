@@ -155,6 +155,25 @@ def test_the_model_file_gives_the_predictions_of_the_page(fitted):
         assert page["nearest"]["rows"][0][0] == str(line)
 
 
+def test_reasons_are_those_of_the_model(fitted, monkeypatch):
+    session, _, answer, folder = fitted
+    model, table = gwi.load(folder / "model.gwi"), session._everything
+    usual = {str(i): control["value"] for i, control in enumerate(answer["controls"])}
+    nearest = session.predict({"cells": usual})["nearest"]
+    found = session.explain({"cells": nearest["settings"][0]})
+    expected = model.explain(table.data.slice(int(nearest["rows"][0][0]) - 2, 1).drop_columns(["y"]).to_pandas())
+    assert found["variance"] == pytest.approx(float(expected.variance[0]), rel=1e-9)
+    assert [part["part"] for part in found["parts"]] == pytest.approx([part for _, _, part, _ in expected.largest(0)], rel=1e-6)
+    assert found["base"] + sum(part["part"] for part in found["parts"]) == pytest.approx(found["variance"])
+    assert {part["column"] for part in found["parts"]} == {SCRIPT, "\\u202eevil", "long"}
+    assert all(len(part["cell"]) <= LONGEST_SHOWN for part in found["parts"])
+    assert "\u202e" not in json.dumps(found, ensure_ascii=False)
+    # Of a model that keeps no rows to compare with.
+    monkeypatch.setattr("gwi.estimators.explaining.StandardisedRows", io.StringIO)
+    with pytest.raises(UserError, match="pass background="):
+        session.explain({"cells": usual})
+
+
 def test_values_that_cannot_be_are_sentences_without_a_line(fitted):
     session, _, answer, _ = fitted
     place = next(i for i, control in enumerate(answer["controls"]) if control["kind"] == "number")
@@ -227,7 +246,8 @@ def test_a_table_is_fitted_cancelled_and_let_go(served, houses):
     known = found["table"]
     opened = served.wait(known, "open", "refused")
     assert [column["name"] for column in opened["opened"]["columns"]] == ["town", "rooms", "area", "built", "price"]
-    assert served.json("POST", f"/api/tables/{known}/predict", {"cells": {}})[1]["refused"] == "Fit a model first."
+    for question in ("predict", "explain"):
+        assert served.json("POST", f"/api/tables/{known}/{question}", {"cells": {}})[1]["refused"] == "Fit a model first."
     for body, said in (
         ({"target": 9, "max_time": 5}, "one of the table's columns"),
         ({"target": True, "max_time": 5}, "Choose the target"),

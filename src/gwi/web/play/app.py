@@ -171,10 +171,11 @@ def play_app(key: str, data: Path | None = None) -> Guard:
 
     @app.post("/api/tables/{known}/predict")
     async def predict(known: str, request: Request) -> Response:
-        cells = (await _body(request)).get("cells")
-        if not isinstance(cells, dict):
-            raise UserError("cells is an object: the value of each column by its place.")
-        return _json(await found(known).predict(cells))
+        return _json(await found(known).predict(_cells(await _body(request))))
+
+    @app.post("/api/tables/{known}/explain")
+    async def explain(known: str, request: Request) -> Response:
+        return _json(await found(known).explain(_cells(await _body(request))))
 
     @app.get("/api/tables/{known}/model")
     async def model(known: str) -> Response:
@@ -216,6 +217,13 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(node, dict):
         raise UserError("The body is one JSON object.")
     return node
+
+
+def _cells(asked: dict[str, Any]) -> dict[str, Any]:
+    cells = asked.get("cells")
+    if not isinstance(cells, dict):
+        raise UserError("cells is an object: the value of each column by its place.")
+    return cells
 
 
 def _json(node: Any, status: int = 200) -> Response:

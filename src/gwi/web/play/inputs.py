@@ -27,6 +27,8 @@ from gwi.web.play.words import shown
 # Characters of a value that the page may send.
 LONGEST_VALUE = 400
 MOST_VALUES, NUM_NEAREST, MOST_SHOWN_COLUMNS = 60, 5, 8
+# Columns that are given as reasons, the least ones together.
+MOST_REASONS = 8
 # Of nearest rows no more are searched.
 MOST_SEARCHED = 20_000
 # What values of a kind look like, and how that is said.
@@ -108,6 +110,29 @@ class Inputs:
             for name, value in columns.items()
         }
         return {"values": values, "notes": [printable(said) for said in unlike.sentences("the model is less sure there")]}
+
+    def explained(self, row: Table) -> dict[str, Any]:
+        """The variance of f at one row, and what each column adds to it, the largest part first.
+
+        Raises:
+            UserError: when the model cannot say.
+        """
+        found = self._estimator.explain(row)
+        _, _, base, variance = found.of(0)
+        output = found.outputs[int(found.shown[0])] if len(found.outputs) > 1 else ""
+        lines = [
+            {"column": shown(name), "cell": shown(cell), "part": part, "error": error}
+            for name, cell, part, error in found.largest(0, MOST_REASONS)
+        ]
+        return {
+            "of": f"{found.quantity} of {shown(output)}" if output else found.quantity,
+            "variance": variance,
+            "left": float(found.prior_share[0]),
+            "base": base,
+            "background": found.background,
+            "parts": lines,
+            "caveat": found.caveat(0),
+        }
 
     @torch.no_grad()
     def _embedded(self, table: Table) -> torch.Tensor:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
-import os
 import secrets
-import signal
 import socket
 import threading
 import webbrowser
@@ -39,6 +36,7 @@ def run(port: int, data: Path | None, opens: bool, say: Callable[[str], None]) -
         import uvicorn
 
         from gwi.web.play.app import MOST_BYTES, play_app
+        from gwi.web.running import Server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
             raise
@@ -52,26 +50,20 @@ def run(port: int, data: Path | None, opens: bool, say: Callable[[str], None]) -
     key = secrets.token_urlsafe(24)
     # Behind the mark: a browser keeps it to itself, and it is in no log.
     address = f"http://{HOST}:{port_used}/#{key}"
-    config = uvicorn.Config(play_app(key, data), log_level="warning", timeout_graceful_shutdown=LAST_SECONDS, server_header=False)
-    server = uvicorn.Server(config)
 
-    async def serve() -> None:
-        if hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.handle_exit, signal.SIGHUP, None)
-        serving = asyncio.create_task(server.serve([listener]))
-        while not (server.started or serving.done()):
-            await asyncio.sleep(0.02)
-        if server.started:
-            say(f"The page is at {address}")
-            say("Press Ctrl-C to end it.")
-            if opens:
-                # Some browsers are waited for until they end.
-                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        await serving
+    def started() -> None:
+        say(f"The page is at {address}")
+        say("Press Ctrl-C to end it.")
+        if opens:
+            # Some browsers are waited for until they end.
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    # uvicorn ends in order at an interrupt, and raises it again afterwards.
+    config = uvicorn.Config(
+        play_app(key, data), loop="asyncio", log_level="warning", timeout_graceful_shutdown=LAST_SECONDS, server_header=False
+    )
+    # An interrupt may come before the server listens to signals.
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve())
+        Server(config, started=started).run([listener])
     say("The page has ended.")
 
 
@@ -81,20 +73,14 @@ def bound(port: int) -> tuple[socket.socket, bool]:
     Raises:
         UserError: when none of them is free.
     """
+    from gwi.web.running import listening
+
     for number in range(port, min(port + MORE_PORTS, 1 << 16)) if port else (0,):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # Windows would let two servers listen on one port.
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((HOST, number))
-            listener.listen()
+            return listening(HOST, number), number != port and port != 0
         except OSError as error:
-            listener.close()
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise UserError(f"The page cannot listen on port {number}: {error.strerror}.") from error
-        else:
-            return listener, number != port and port != 0
     raise UserError(f"None of the ports from {port} on is free for you; give another one with --port, or 0 for any.")
 
 

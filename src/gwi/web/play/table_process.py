@@ -129,6 +129,12 @@ class TableSession:
         row = self._inputs.row(asked["cells"])
         return self._inputs.predicted(row) | {"nearest": self._inputs.nearest(row)}
 
+    def explain(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Why the model is unsure at one row."""
+        if self._inputs is None:
+            raise UserError("Fit a model first.")
+        return self._inputs.explained(self._inputs.row(asked["cells"]))
+
 
 def _check_size(source: Any) -> None:
     """Refuse what is small and becomes large, before it is read."""
@@ -176,7 +182,7 @@ def serve(name: str, commands: TextIO, answers: TextIO) -> None:
             answer({"stage": printable(stage), "share": share})
 
     session = TableSession(Path(name), tell)
-    known = {"open": session.open, "fit": session.fit, "predict": session.predict}
+    known = {"open": session.open, "fit": session.fit, "predict": session.predict, "explain": session.explain}
     for line in commands:
         asked = json.loads(line)
         try:

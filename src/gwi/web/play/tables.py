@@ -27,7 +27,7 @@ MOST_TABLES = 4
 LONGEST_NAME, LONGEST_ANSWER = 80, 1 << 25
 # Seconds to read a file, and beyond what was asked for a fit.
 SECONDS_TO_READ, SECONDS_MORE = 120.0, 240.0
-SECONDS_TO_PREDICT = 30.0
+SECONDS_TO_PREDICT, SECONDS_TO_EXPLAIN = 30.0, 90.0
 
 
 @dataclass
@@ -105,9 +105,20 @@ class PlayTable:
         Raises:
             UserError: when there is no model, or the values are none.
         """
+        return await self._of_model({"do": "predict", "cells": cells}, SECONDS_TO_PREDICT)
+
+    async def explain(self, cells: dict[str, Any]) -> dict[str, Any]:
+        """Why the model is unsure at one row.
+
+        Raises:
+            UserError: when there is no model, it cannot say, or the values are none.
+        """
+        return await self._of_model({"do": "explain", "cells": cells}, SECONDS_TO_EXPLAIN)
+
+    async def _of_model(self, asked: dict[str, Any], seconds: float) -> dict[str, Any]:
         if self.state != "fitted":
             raise UserError("Fit a model first.")
-        return await self._ask({"do": "predict", "cells": cells}, SECONDS_TO_PREDICT)
+        return await self._ask(asked, seconds)
 
     def file(self, name: str) -> Path | None:
         """The model or the report, where there is one."""

@@ -1,24 +1,23 @@
-"""The process: a socket, requests in time, an end in order."""
+"""The process: requests in time, a line of the log for each, and what the command starts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gwi.exceptions import UserError
+from gwi.web import running
 from gwi.web.guard import Answered, Limits
+from gwi.web.running import Server
 from gwi.web.serve.app import Service, guarded
 
 # Seconds in which the head of a request must be here, a client must have taken an answer, and an idle connection is kept.
@@ -76,40 +75,6 @@ class TimedProtocol(H11Protocol):
             self.transport.abort()
 
 
-class Server(uvicorn.Server):
-    """uvicorn's, which an end in order does not make look like an interrupt."""
-
-    def __init__(self, config: uvicorn.Config, service: Service):
-        super().__init__(config)
-        self._service = service
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and a closed terminal end it, once running requests are answered."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Until it is asked to end."""
-        try:
-            super().run(sockets)
-        finally:
-            self._service.lanes.close()
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """Take no more connections; a second Ctrl-C does not wait for answers either."""
-        self._service.is_stopping = True
-        super().handle_exit(sig, frame)
-
-
 def log(answered: Answered) -> None:
     """One line on the error stream, without query, headers and bodies."""
     with contextlib.suppress(OSError, ValueError):
@@ -123,15 +88,10 @@ def listening(host: str, port: int) -> socket.socket:
         UserError: when it cannot be had.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(128)
+        return running.listening(host, port)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(f"Nothing can listen at {host}:{port} ({reason}); choose another --port or --host.") from error
-    return found
 
 
 def server_of(service: Service, limits: Limits, token: str | None, observe: Callable[[Answered], None] = log) -> Server:
@@ -150,7 +110,11 @@ def server_of(service: Service, limits: Limits, token: str | None, observe: Call
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=END_SECONDS,
     )
-    return Server(config, service)
+
+    def stop() -> None:
+        service.is_stopping = True
+
+    return Server(config, stopping=stop, ended=service.lanes.close)
 
 
 def serve(server: Server, at: socket.socket) -> None:

@@ -25,7 +25,7 @@ const MOST_SCORES = 4;
 export class TablePanel {
   constructor() {
     this.known = null;
-    this.whatIf = new WhatIf((cells) => post(`tables/${this.known}/predict`, { cells }));
+    this.whatIf = new WhatIf(...["predict", "explain"].map((name) => (cells) => post(`tables/${this.known}/${name}`, { cells })));
     $("file").addEventListener("change", () => this.choose($("file").files[0]));
     const drop = $("drop");
     for (const name of ["dragover", "dragleave", "drop"]) {

@@ -1,14 +1,16 @@
 // A control for each column, and what the model says of the row they make.
 
+import { Reasons } from "./reasons.js";
 import { $, element, say, short } from "./tools.js";
 
 const FIRST = 6, MOST_FOUND = 20, MOST_BARS = 8;
 const STEPS = 200;
 
-/** The controls and the answer; `predict(cells)` asks the model. */
+/** The controls and the answer; `predict(cells)` asks the model, `explain(cells)` why it is unsure. */
 export class WhatIf {
-  constructor(predict) {
+  constructor(predict, explain) {
     this.predict = predict;
+    this.reasons = new Reasons(explain);
     $("column-search").addEventListener("input", () => this.showControls());
     $("nearest").addEventListener("click", (event) => {
       const button = event.target.closest("button");
@@ -21,6 +23,7 @@ export class WhatIf {
     this.controls = fitted.controls;
     this.cells = Object.fromEntries(this.controls.map((control, i) => [i, control.value]));
     this.range = null;
+    this.reasons.clear();
     $("column-search").value = "";
     $("column-search").hidden = this.controls.length <= FIRST;
     this.showControls();
@@ -76,6 +79,7 @@ export class WhatIf {
   /** One question at a time, the newest last. */
   async ask() {
     this.wanted = true;
+    this.reasons.wait();
     if (this.asking) return;
     this.asking = true;
     try {
@@ -87,8 +91,10 @@ export class WhatIf {
         this.answer(found);
         performance.measure("what-if", { start: begun, end: performance.now() });
       }
+      this.reasons.soon({ ...this.cells });
     } catch (error) {
       if (error.status === undefined) throw error;
+      this.reasons.clear();
       $("answer").replaceChildren(element("p", { class: "refused", text: error.message }));
     } finally {
       this.asking = false;
