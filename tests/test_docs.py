@@ -94,7 +94,7 @@ def test_every_label_of_the_paper_is_accounted_for():
 
 
 def test_every_promise_of_reliability_names_tests_that_exist():
-    said = (ROOT / "docs" / "reliability.md").read_text().split("## Tests\n")[1].split("\n## ")[0]
+    said = (ROOT / "docs" / "results" / "reliability.md").read_text().split("## Tests\n")[1].split("\n## ")[0]
     promises = re.findall(r"^\d+\. .*", said, re.MULTILINE)
     assert len(promises) == 15
     for promise in promises:

@@ -81,7 +81,7 @@ def check_classification(names):
     assert inside.mean() >= 0.97
 
 
-def check_image_classifiers(names):
+def check_neural_networks(names):
     assert names["probabilities"].shape == (897, 10)
     assert names["model"].score(names["images"][900:], names["labels"][900:]) > 0.85
     assert names["strange"].mean() > 5
@@ -96,6 +96,10 @@ def check_numerics(names):
     # The page says that such an error tells what to do.
     with pytest.raises(ValueError, match="validation"):
         names["GWIRegressor"](np.sin).fit(names["X"], names["y"])
+
+
+def check_parameters(names):
+    assert names["small"].get_params()["covariance__weight"] == 1.0
 
 
 def check_plots(names):
@@ -188,11 +192,12 @@ CHECKS = {
     "wrap-your-model.md": check_wrap_your_model,
     "bayesian-optimisation.md": check_bayesian_optimisation,
     "classification.md": check_classification,
-    "image-classifiers.md": check_image_classifiers,
+    "neural-networks.md": check_neural_networks,
     "data-frames.md": check_data_frames,
     "choosing.md": check_choosing,
     "diagnostics.md": check_diagnostics,
     "numerics.md": check_numerics,
+    "parameters.md": check_parameters,
     "plots.md": check_plots,
     "regression.md": check_regression,
     "scaling.md": check_scaling,
