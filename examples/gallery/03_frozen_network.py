@@ -115,14 +115,12 @@ for name, rows in strange.items():
     print(f"{name}: {np.mean(model.ood_score(rows) > limit):.0%}")
 
 # %%
-figure, axes = plt.subplots(5, 10, figsize=(8, 4.8), layout="constrained")
+figure, axes = plt.subplots(5, 10, figsize=(8, 5.6))
 for row, (name, rows) in zip(axes, {"known": x_new, **strange}.items(), strict=True):
     scores = model.ood_score(rows[:10])
     for place, image, score in zip(row, rows, scores, strict=False):
         place.imshow(image[0], cmap="gray_r", vmin=0, vmax=1)
         place.set(xticks=[], yticks=[])
         place.set_xlabel(f"{score:.2f}", fontsize=9)
-    row[0].set_title(
-        f"{name}, with outlier scores", loc="left", fontsize=10
-    ).set_in_layout(False)
-figure.get_layout_engine().set(hspace=0.3)
+    row[0].set_title(f"{name}, with outlier scores", loc="left", fontsize=10)
+figure.subplots_adjust(hspace=0.7, wspace=0.1)

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Sets of labels with a promised coverage
 #
-# Where one label would be a guess, a set of labels holds the true one as often as you
-# ask; the sets that a forest's probabilities make do not.
+# Where one label would be a guess, give a set of labels. How often it holds the true
+# one, and how large it is, beside sets from the probabilities of a forest.
 #
 # The images are scikit-learn's digits, with noise on them and only 300 to learn from,
 # so that some cannot be told.
