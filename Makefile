@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install launchers browser demo test test-all check lint types format docs campaign records reproduce clean
+.PHONY: help install launchers browser demo test test-all check lint types format docs gallery campaign records reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -61,6 +61,11 @@ format: install  ## format the code and mend what ruff can mend
 
 docs: install  ## build the documentation into site/
 	@$(BIN)/zensical build --clean
+
+# Some of them: make gallery SCRIPTS=examples/gallery/07_counts.py
+SCRIPTS ?=
+gallery: install  ## run the notebooks of examples/gallery again and write their pages (minutes; GWI_DATA has the tables)
+	@$(BIN)/python -m tools.gallery $(SCRIPTS)
 
 # Kinds and options, for example: make campaign OPTIONS="forged --count 45000"
 campaign: install  ## do thousands of faults on purpose: hostile tables, odd files, kills, ... (hours; goes on where it was stopped)

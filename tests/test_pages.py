@@ -25,7 +25,8 @@ pytestmark = pytest.mark.unchecked
 
 mpl.use("Agg")
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+GALLERY = set((ROOT / "docs" / "gallery").iterdir())  # made of scripts that test_gallery runs
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *set((ROOT / "docs").rglob("*.md")) - GALLERY])
 # What stands before a block that is not run, with the reason.
 NOT_RUN = re.compile(r"<!-- not run: \S.*? -->\n\Z")
 
