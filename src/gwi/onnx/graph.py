@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._extras import require
 from gwi.exceptions import UserError
 
 # Of the operators, of those for trees, and of the file: what ONNX Runtime reads from 1.20 on.
@@ -21,12 +22,11 @@ def onnx_library() -> Any:
     """The package onnx.
 
     Raises:
-        UserError: when it is not installed.
+        MissingPackageError: when it is not installed.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise UserError('Exporting to ONNX needs the package onnx; install it with pip install "gwi[onnx]".') from None
+    require("onnx", "Exporting to ONNX")
+    import onnx
+
     return onnx
 
 
