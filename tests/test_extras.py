@@ -7,10 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tools import house
+from tools import house, lowest
 
 import gwi
 from gwi import GWIRegressor, _extras, _progress
@@ -37,23 +38,8 @@ class Without(MetaPathFinder):
 
 sys.meta_path.insert(0, Without())
 """
-ARRAYS = """
-import numpy as np, gwi
-from gwi import *
-rng = np.random.default_rng(0)
-X = rng.normal(size=(40, 2))
-y = X[:, 0] + 0.1 * rng.normal(size=40)
-model = GWIRegressor("linear", random_state=0).fit(X, y)
-model.save("model.gwi")
-assert (load("model.gwi").predict(X, return_std=True)[1] == model.predict(X, return_std=True)[1]).all()
-labels = np.where(y > 0, "a", "b")
-classifier = GWIClassifier("linear", random_state=0).fit(X, labels)
-classifier.save("classes.gwi")
-assert (load("classes.gwi").predict_proba(X) == classifier.predict_proba(X)).all()
-model.explain(X[:2]), diagnose(model, X, y), model.predict_dist(X).crps(y)
-loaded = sorted({name.partition(".")[0] for name in sys.modules} & %r)
-assert not loaded, loaded
-"""
+# What the core does, as a program for an interpreter of its own.
+CORE_ALONE = Path(__file__).with_name("core_alone.py").read_text()
 
 
 @pytest.fixture
@@ -74,7 +60,7 @@ def run(code, folder, *arguments):
 
 def test_arrays_are_fitted_predicted_saved_and_loaded_by_the_core_alone(tmp_path):
     packages = EXTRA_PACKAGES | {"pandas", "polars"}
-    done = run(WITHOUT.format(packages=packages) + ARRAYS % packages, tmp_path)
+    done = run(WITHOUT.format(packages=packages) + CORE_ALONE, tmp_path, *packages)
     assert done.returncode == 0, done.stderr
 
 
@@ -100,6 +86,32 @@ def test_modules_of_the_core_import_no_package_of_an_extra_at_their_top():
         for node in ast.parse(path.read_text()).body:
             names = [name.name for name in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
             assert not {name.partition(".")[0] for name in names} & (EXTRA_PACKAGES | {"fsspec", "pandas", "polars"}), path
+
+
+def test_every_requirement_has_a_lowest_version_and_torch_is_left_to_its_pin():
+    lines = lowest.lowest(["all", "test"])
+    assert {"numpy", "pyarrow", "matplotlib", "pytest"} <= {line.partition("==")[0] for line in lines}
+    assert not [line for line in lines if line.startswith(("torch==", "gwi"))]
+    declared = [line for extra in ("all", "test") for line in PROJECT["optional-dependencies"][extra]] + PROJECT["dependencies"]
+    for line in declared:
+        if not line.startswith(("gwi", "torch>")):
+            assert line.replace(">=", "==") in lines
+
+
+def test_a_requirement_without_a_lowest_version_is_named(monkeypatch, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "gwi"\ndependencies = ["numpy"]\n')
+    monkeypatch.setattr(lowest, "PROJECT", tmp_path / "pyproject.toml")
+    with pytest.raises(ValueError, match=r"numpy needs one lower bound"):
+        lowest.lowest([])
+
+
+def test_the_version_is_the_same_everywhere():
+    changes = (house.ROOT / "CHANGELOG.md").read_text()
+    version, date = re.search(r"^## \[(.*?)\] – (\d{4}-\d\d-\d\d)$", changes, re.MULTILINE).groups()
+    citation = (house.ROOT / "CITATION.cff").read_text()
+    assert version == gwi.__version__
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
+    assert f"\n[{version}]: {PROJECT['urls']['Repository']}/releases/tag/v{version}\n" in changes
 
 
 def test_a_package_that_is_blocked_is_not_installed(monkeypatch):
