@@ -62,7 +62,8 @@ def test_the_wheel_holds_the_package_and_the_sdist_its_tests(built):
     assert all(name.startswith(("gwi/", f"gwi-{gwi.__version__}.dist-info/")) for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert wheel.stat().st_size < 2e6
-    packed = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "src/gwi/__init__.py", "tests/test_wheel.py", "tools/house.py", "LICENSE", "CHANGELOG.md"} <= packed
 
 
