@@ -16,7 +16,7 @@ labels = np.where(y > 0, "a", "b")
 unseen = rng.normal(size=(40, 2))
 
 with tempfile.TemporaryDirectory() as folder:
-    model = GWIRegressor("svgp+linear", random_state=0).fit(X, y)
+    model = GWIRegressor(["svgp", "linear"], random_state=0).fit(X, y)
     model.save(Path(folder) / "model.gwi")
     mean, std = load(Path(folder) / "model.gwi").predict(unseen, return_std=True)
     classifier = GWIClassifier("linear", random_state=0).fit(X, labels)

@@ -16,6 +16,8 @@ EXTRAS = {
     "botorch": ("botorch",),
     "onnx": ("onnx",),
     "dask": ("distributed",),
+    "serve": ("fastapi", "uvicorn", "orjson", "typer", "rich", "pyarrow"),
+    "mlflow": ("mlflow", "pandas", "pyarrow"),
 }
 
 
