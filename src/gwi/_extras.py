@@ -17,6 +17,7 @@ EXTRAS = {
     "onnx": ("onnx",),
     "dask": ("distributed",),
     "serve": ("fastapi", "uvicorn", "orjson", "typer", "rich", "pyarrow"),
+    "play": ("fastapi", "uvicorn", "typer", "rich", "pyarrow", "jinja2", "matplotlib"),
     "mlflow": ("mlflow", "pandas", "pyarrow"),
 }
 
