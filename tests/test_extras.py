@@ -113,6 +113,17 @@ def test_the_version_is_the_same_everywhere():
     assert f"\n[{version}]: {PROJECT['urls']['Repository']}/releases/tag/v{version}\n" in changes
 
 
+def test_workflows_run_targets_that_there_are_on_the_versions_that_are_promised():
+    makefile = (house.ROOT / "Makefile").read_text()
+    targets = {target for line in re.findall(r"^([a-z -]+):", makefile, re.MULTILINE) for target in line.split()}
+    folder = house.ROOT / ".github" / "workflows"
+    called = [call for path in folder.glob("*.yml") for call in re.findall(r"run: make (.+)$", path.read_text(), re.MULTILINE)]
+    assert {target for call in called for target in call.split()} <= targets
+    assert {"lint", "types", "test", "wheel", "check"} <= {target for call in called for target in call.split()}
+    versions = re.search(r"python: \[(.*)\]", (folder / "ci.yml").read_text())[1].replace('"', "").split(", ")
+    assert versions == [text.rsplit(" ", 1)[1] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
+
+
 def test_a_package_that_is_blocked_is_not_installed(monkeypatch):
     assert is_installed("json")
     assert is_installed("numpy")

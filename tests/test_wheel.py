@@ -20,6 +20,7 @@ CONSTRAINTS = house.ROOT / "constraints.txt"
 # Of the core and of what its packages need themselves, the names that extras bring.
 NOT_IN_THE_CORE = {"pyarrow", "matplotlib", "rich", "typer", "onnx", "botorch", "distributed", "pandas", "polars"}
 MOST_PACKAGES = 26
+REPOSITORY = "https://github.com/gwi-developers/gwi"
 LONGEST = 1200  # seconds
 
 
@@ -62,6 +63,10 @@ def test_the_wheel_holds_the_package_and_the_sdist_its_tests(built):
     assert all(name.startswith(("gwi/", f"gwi-{gwi.__version__}.dist-info/")) for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert wheel.stat().st_size < 2e6
+    page = zipfile.ZipFile(wheel).read(f"gwi-{gwi.__version__}.dist-info/METADATA").decode()
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert f"{REPOSITORY}/blob/main/docs/installation.md" in links
+    assert all(link.startswith("https://") for link in links), links
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "src/gwi/__init__.py", "tests/test_wheel.py", "tools/house.py", "LICENSE", "CHANGELOG.md"} <= packed
