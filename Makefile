@@ -63,7 +63,7 @@ build/%/installed: pyproject.toml constraints.txt tools/lowest.py
 	@$(@D)/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" packaging
 	@grep '^torch==' constraints.txt > $(@D)/versions.txt
 	@if [ $* = lowest ]; then $(@D)/bin/python -m tools.lowest all test frames >> $(@D)/versions.txt; fi
-	@$(@D)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --constraint $(@D)/versions.txt --editable '.[all,test,frames]'
+	@$(@D)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --constraint $(@D)/versions.txt --editable '.[all,test,frames]' pooch requests psutil
 	@touch $@
 
 lowest newest: %: build/%/installed  ## test with the lowest versions that pyproject.toml declares (newest: with the newest)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gwi.parts import LogNormal as LogNormal
     from gwi.parts import MaxTime as MaxTime
     from gwi.parts import NegativeBinomial as NegativeBinomial
-    from gwi.parts import MaxTime as MaxTime
     from gwi.parts import Network as Network
     from gwi.parts import Ordinal as Ordinal
     from gwi.parts import Paper as Paper

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gwi._extras import require
 from gwi.exceptions import UserError
 
-# Of the operators, of those for trees, and of the file: what ONNX Runtime reads from 1.20 on.
+# Of the operators, of those for trees, and of the file: what ONNX Runtime reads from 1.31 on.
 OPSET, TREE_OPSET, IR_VERSION = 18, 5, 10
 TREES = "ai.onnx.ml"
 
