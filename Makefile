@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install launchers browser demo test test-all check lint types format docs gallery campaign records reproduce clean
+.PHONY: help install launchers browser demo test test-all check lint types format dist wheel lowest newest docs gallery campaign records reproduce clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 install: $(VENV)/installed  ## create .venv and install everything, pinned by constraints.txt
 
@@ -45,6 +45,29 @@ test: install  ## run the tests (about five minutes on two cores)
 
 test-all: install launchers  ## run the tests and the long checks
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+dist: install  ## build wheel and sdist into dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist > /dev/null
+	@ls -l dist
+
+wheel: dist  ## install them alone, into an environment of their own, and try them (some minutes)
+	@$(BIN)/python -m pytest tests/test_wheel.py $(ARGS)
+
+# Not for continuous integration: each makes an environment in build/ (1.5 GB) and runs a choice of tests. torch is the one that
+# constraints.txt pins, in both. VERSIONS_TESTS says what is run.
+VERSIONS_TESTS ?= tests/core tests/tables tests/plots tests/onnx tests/estimators tests/report tests/cli tests/test_botorch.py tests/test_extras.py
+build/%/installed: pyproject.toml constraints.txt tools/lowest.py
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" packaging
+	@grep '^torch==' constraints.txt > $(@D)/versions.txt
+	@if [ $* = lowest ]; then $(@D)/bin/python -m tools.lowest all test frames >> $(@D)/versions.txt; fi
+	@$(@D)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --constraint $(@D)/versions.txt --editable '.[all,test,frames]' pooch requests psutil
+	@touch $@
+
+lowest newest: %: build/%/installed  ## test with the lowest versions that pyproject.toml declares (newest: with the newest)
+	@$(<D)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" $(VERSIONS_TESTS) $(ARGS)
 
 lint: install  ## ruff, and is everything formatted?
 	@$(BIN)/ruff check .

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gwi.parts import Trained as Trained
     from gwi.report.side_by_side import compare as compare
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES = {
     "estimators.regressor": ["GWIRegressor"],

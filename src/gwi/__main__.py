@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 
-from gwi.cli.commands import main
+from gwi.exceptions import MissingPackageError
 
 
 def process() -> None:
@@ -16,7 +16,13 @@ def process() -> None:
     """
     code = 0
     try:
+        from gwi.cli.commands import main
+
         main()
+    except MissingPackageError as error:
+        # Of the command itself; what its work needs is said inside.
+        print(f"gwi: {error}", file=sys.stderr)
+        code = 2
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     atexit._run_exitfuncs()

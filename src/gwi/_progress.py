@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
+from gwi._extras import is_installed
+
 Report = Callable[[str, float], None]
 # Seconds of work after which progress is drawn by itself.
 LATE_AFTER = 3.0
@@ -44,6 +46,18 @@ def is_watched() -> bool:
     return bool(getattr(sys.stderr, "isatty", lambda: False)())
 
 
+def _lines() -> Report:
+    """A report of one line for each stage on the error stream, where there is nothing to draw bars with."""
+    seen: set[str] = set()
+
+    def report(stage: str, share: float) -> None:
+        if stage not in seen:
+            seen.add(stage)
+            print(f"{stage} ...", file=sys.stderr, flush=True)
+
+    return report
+
+
 @contextmanager
 def told_to(listener: Report) -> Iterator[None]:
     """Work inside tells the listener how far it is and draws nothing; a listener that raises ends the work."""
@@ -58,6 +72,8 @@ def told_to(listener: Report) -> Iterator[None]:
 def progress(shown: bool | Literal["late"]) -> Iterator[Report]:
     """A report that draws one bar a stage on the error stream, so that results on the output stream stay clean.
 
+    Without rich it is one line a stage, and of late work nothing.
+
     Args:
         shown: whether it draws; ``"late"`` where it does once the work has taken some seconds and somebody is watching, and then
             leaves nothing behind.
@@ -67,6 +83,9 @@ def progress(shown: bool | Literal["late"]) -> Iterator[Report]:
         return
     if not shown or (shown == "late" and not is_watched()):
         yield silent
+        return
+    if not is_installed("rich"):
+        yield silent if shown == "late" else _lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn

@@ -11,17 +11,16 @@ from linear_operator import to_linear_operator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
+from gwi._extras import require
 from gwi.core.linalg import cholesky, solve_lower
 from gwi.core.noise import noise_features
 from gwi.estimators.regressor import GWIRegressor
 from gwi.models.regression import differentiable
 
-try:
-    from botorch.models.model import FantasizeMixin, Model
-    from botorch.posteriors.gpytorch import GPyTorchPosterior
-    from botorch.posteriors.posterior import Posterior
-except ModuleNotFoundError as error:
-    raise ImportError("gwi.botorch needs BoTorch; install it with: pip install 'gwi[botorch]'") from error
+require("botorch", "gwi.botorch")
+from botorch.models.model import FantasizeMixin, Model  # noqa: E402
+from botorch.posteriors.gpytorch import GPyTorchPosterior  # noqa: E402
+from botorch.posteriors.posterior import Posterior  # noqa: E402
 
 if TYPE_CHECKING:
     from botorch.acquisition.objective import PosteriorTransform

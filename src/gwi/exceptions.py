@@ -7,6 +7,18 @@ class UserError(ValueError):
     """A mistake of the user's, said in one sentence; the command shows it without a traceback."""
 
 
+class MissingPackageError(UserError, ModuleNotFoundError):
+    """A package that an extra of gwi brings is not installed; the sentence says what to install.
+
+    Args:
+        sentence: what is shown.
+        name: of the package.
+    """
+
+    def __init__(self, sentence: str, name: str = ""):
+        ModuleNotFoundError.__init__(self, sentence, name=name)
+
+
 class ModelFileError(ValueError):
     """A file that is no model file, or is damaged, or is of a later version.
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gwi import __version__
+from gwi._extras import require
 from gwi.estimators.bulk import names_in_frames
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.columns import takes_tables
@@ -19,15 +20,13 @@ from gwi.estimators.persistence import load
 from gwi.estimators.predictor import Predictor
 from gwi.estimators.regressor import GWIRegressor
 
-try:
-    import mlflow
-    from mlflow import pyfunc
-    from mlflow.models import Model, ModelSignature
-    from mlflow.tracking.artifact_utils import _download_artifact_from_uri
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
-    from mlflow.types.schema import AnyType
-except ModuleNotFoundError as error:
-    raise ImportError("gwi.mlflow needs MLflow; install it with: pip install 'gwi[mlflow]'") from error
+require("mlflow", "gwi.mlflow")
+import mlflow  # noqa: E402
+from mlflow import pyfunc  # noqa: E402
+from mlflow.models import Model, ModelSignature  # noqa: E402
+from mlflow.tracking.artifact_utils import _download_artifact_from_uri  # noqa: E402
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec  # noqa: E402
+from mlflow.types.schema import AnyType  # noqa: E402
 
 FLAVOR, FILE = "gwi", "model.gwi"
 # Written beside the file, as MLflow has them.
@@ -72,7 +71,8 @@ def save_model(
     pyfunc.add_to_model(found, loader_module="gwi.mlflow", data=FILE, python_env=_PYTHON)
     found.add_flavor(FLAVOR, gwi_version=__version__, data=FILE, task=_task(fitted))
     found.save(str(folder / "MLmodel"))
-    wanted = [f"gwi=={__version__}", f"mlflow-skinny=={mlflow.__version__}"] if pip_requirements is None else pip_requirements
+    usual = [f"gwi[mlflow]=={__version__}", f"mlflow-skinny=={mlflow.__version__}"]
+    wanted = usual if pip_requirements is None else pip_requirements
     (folder / _REQUIREMENTS).write_text("".join(f"{line}\n" for line in wanted))
     python = f"python: {platform.python_version()}\nbuild_dependencies:\n- pip\ndependencies:\n- -r {_REQUIREMENTS}\n"
     (folder / _PYTHON).write_text(python)

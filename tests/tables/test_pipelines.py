@@ -30,7 +30,8 @@ def frame(num_rows=80, seed=0):
         }
     )
     found.loc[::7, "a"] = np.nan
-    found.loc[::11, "town"] = None
+    # NaN, as all text of pandas 3 has it; scikit-learn takes the None of older frames for a value.
+    found.loc[::11, "town"] = np.nan
     return found
 
 

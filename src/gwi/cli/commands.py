@@ -308,7 +308,7 @@ def report(
     quiet: console.Quiet = False,
 ) -> None:
     """Write one HTML page on how a model does on a table that has the target."""
-    console.check_output(output, force, model, data)
+    console.check_page("report", "gwi report", output, force, model, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
     from gwi.estimators.tables import load_for_tables, with_target
@@ -346,8 +346,7 @@ def compare(
 ) -> None:
     """Compare the default with an exact GP, boosting and a linear model on a table, all on the same folds."""
     console.check_choices(task, max_time)
-    if output is not None:
-        console.check_output(output, force, data)
+    console.check_page("report", "gwi compare", output, force, data)
     from gwi._files import write_atomically
     from gwi._progress import progress
     from gwi.estimators.table_targets import TaskName, guess_task
@@ -388,7 +387,7 @@ def demo(
     force: console.Force = False,
 ) -> None:
     """Train a network with a covariance on one-dimensional data with a gap, and draw it."""
-    console.check_output(output, force)
+    console.check_page("plots", "gwi demo", output, force)
     from gwi.cli.demo import run as run_demo
 
     run_demo(output)

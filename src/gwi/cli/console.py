@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from gwi._extras import require
 from gwi._files import NamedOutput, check_writable
 from gwi._progress import printable, said
 from gwi._remote import AnyPath, as_path
@@ -206,10 +207,8 @@ def on_cluster(address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise UserError("--cluster needs Dask: pip install 'gwi[dask]'.") from error
+    require("dask", "--cluster")
+    from distributed import Client
     from joblib import parallel_config
 
     try:
@@ -227,6 +226,13 @@ def check_output(path: AnyPath, force: bool, *inputs: AnyPath) -> None:
     if path.is_file() and not force:
         raise UserError(f"{path} exists; give --force to overwrite it.")
     check_writable(path)
+
+
+def check_page(extra: str, command: str, path: Path | None, force: bool, *inputs: Path) -> None:
+    """Refuse a page or picture that cannot be drawn, or not be written; without a path it is shown."""
+    require(extra, command)
+    if path is not None:
+        check_output(path, force, *inputs)
 
 
 def check_choices(task: str, max_time: float | None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import gwi.cli.console as console
-from gwi.exceptions import UserError
+from gwi._extras import require
 
 
 def serve(
@@ -26,13 +26,11 @@ def serve(
     from gwi.web.guard import Limits, checked_token
 
     secret = checked_token(host, token)
-    try:
-        from gwi.web.serve.app import Service
-        from gwi.web.serve.server import listening, log, server_of
-        from gwi.web.serve.server import serve as answer
-    except ImportError as error:
-        raise UserError("gwi serve needs FastAPI, uvicorn and orjson: pip install 'gwi[serve]'.") from error
+    require("serve", "gwi serve")
+    from gwi.web.serve.app import Service
     from gwi.web.serve.served import open_models
+    from gwi.web.serve.server import listening, log, server_of
+    from gwi.web.serve.server import serve as answer
 
     service = Service(open_models(models), max_rows)
     at = listening(host, port)

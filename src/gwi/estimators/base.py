@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from gwi import parts
+from gwi._extras import require
 from gwi._files import is_taken, write_atomically
 from gwi._progress import Report, progress, silent
 from gwi._validation import floating_dtype
@@ -329,6 +330,7 @@ class GWIEstimator(BaseEstimator):
             FileExistsError: when there is such a file and `overwrite` is False.
             UserError: for rows that are no table, or without targets.
         """
+        require("report", "A report")
         # The one import that points up: see decision 24.
         from gwi.report.from_python import report_on
 

@@ -26,7 +26,7 @@ from gwi.evaluation.explanation import Explanation, KnownRow
 from gwi.exceptions import UserError
 from gwi.tables.decoding import UNKNOWN, cell_text, cells_of
 from gwi.tables.encoder import far_away
-from gwi.tables.frames import array_table, frame_table, is_frame
+from gwi.tables.frames import frame_table, is_frame
 from gwi.tables.source import Table
 
 # Background rows, and evaluations of the variance for one row, unless the user says otherwise: decision 24.
@@ -145,10 +145,12 @@ def _rows(estimator: Any, columns: Columns, X: Any, what: str) -> Rows:
         table = encoder._table(X, reset=False)
         places = [columns.names.index(name) for name in encoder.encoder_.inputs]
         unlike[:, places] = encoder.encoder_.unlike_cells(table)
-    elif is_frame(X):
-        table = frame_table(X)
+    elif isinstance(X, Table) or is_frame(X):
+        table = X if isinstance(X, Table) else frame_table(X)
     else:
-        table = X if isinstance(X, Table) else array_table(np.asarray(as_array(X), dtype=np.float64), columns.names)
+        return Rows(
+            numbers, unlike, None, [list(map(cell_text, row)) for row in np.asarray(as_array(X), dtype=np.float64).tolist()]
+        )
     by_column = [[cell_text(cell) for cell in table.data[name].to_pylist()] for name in columns.names]
     return Rows(numbers, unlike, table, [list(row) for row in zip(*by_column, strict=True)])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gwi._extras import require
 from gwi._remote import as_path
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.columns import takes_tables
@@ -87,6 +88,7 @@ class Predictor:
             import polars
 
             return polars.DataFrame(columns)
+        require("files", "The table that a Predictor makes of predictions for an array")
         import pyarrow as pa
 
         return pa.table({name: np.asarray(values) for name, values in columns.items()})

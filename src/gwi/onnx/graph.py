@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._extras import require
 from gwi.exceptions import UserError
 
-# Of the operators, of those for trees, and of the file: what ONNX Runtime reads from 1.20 on.
+# Of the operators, of those for trees, and of the file: what ONNX Runtime reads from 1.31 on.
 OPSET, TREE_OPSET, IR_VERSION = 18, 5, 10
 TREES = "ai.onnx.ml"
 
@@ -21,12 +22,11 @@ def onnx_library() -> Any:
     """The package onnx.
 
     Raises:
-        UserError: when it is not installed.
+        MissingPackageError: when it is not installed.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise UserError('Exporting to ONNX needs the package onnx; install it with pip install "gwi[onnx]".') from None
+    require("onnx", "Exporting to ONNX")
+    import onnx
+
     return onnx
 
 

@@ -4,6 +4,10 @@ Every function draws on the axes it is given, or on new ones, and returns them; 
 are Okabe and Ito's, told apart by all eyes, and 600 pixels are wide enough to read them.
 """
 
+from gwi._extras import require
+
+require("plots", "gwi.plots")
+
 from gwi.plots.any_target import plot_calibration, plot_pit
 from gwi.plots.calibration import plot_coverage_by_prediction
 from gwi.plots.counts import plot_rootogram

@@ -7,9 +7,6 @@ import math
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gwi._progress import printable
 from gwi._remote import AnyPath
@@ -121,6 +118,10 @@ def text_of(found: Comparison) -> str:
 
 def print_comparison(found: Comparison) -> None:
     """A table on the output stream, what each method is, and wins and losses."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console(highlight=False, markup=False)
     # In a narrow window each error stands below its mean.
     part = "\n±" if console.width < WIDE else " ± "

@@ -18,6 +18,7 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, Str
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from gwi._extras import require
 from gwi._progress import progress
 from gwi._typing import Array
 from gwi._validation import as_array
@@ -76,6 +77,8 @@ def compare(
         >>> [method.name for method in found.methods]
         ['gwi', 'ridge']
     """
+    # What shows the comparison, before the minutes that it takes.
+    require("report", "compare")
     names, task = _checked(estimators)
     targets, num_rows = np.asarray(as_array(y)), len(y)
     if targets.ndim != 1 or targets.dtype.names is not None or not num_rows or _length(X) != num_rows:

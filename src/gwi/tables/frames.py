@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi.exceptions import UserError
+from gwi._extras import is_installed, require
+from gwi.exceptions import MissingPackageError, UserError
 from gwi.tables.names import require_columns, some
 from gwi.tables.source import Table
 
@@ -60,9 +61,11 @@ def _is_batch(X: Any) -> bool:
 
 def _whole(X: Any) -> Any:
     """A frame of its library's usual kind: of a lazy one its rows, of a batch a table."""
-    import pyarrow as pa
+    if _is_batch(X):
+        import pyarrow as pa
 
-    return pa.Table.from_batches([X]) if _is_batch(X) else X.collect() if hasattr(X, "collect") else X
+        return pa.Table.from_batches([X])
+    return X.collect() if hasattr(X, "collect") else X
 
 
 def is_pandas(X: Any) -> bool:
@@ -126,9 +129,15 @@ def in_order(X: Any, names: Sequence[str]) -> Any:
     Raises:
         UserError: naming columns that are missing.
     """
+    import narwhals as nw
+
     require_columns(names, frame_names(X), "X")
-    table = frame_table(X).data.select(list(names))
-    return np.column_stack([np.asarray(column.to_numpy(), dtype=np.float64) for column in table.columns])
+    X = _whole(X)
+    _check_names(frame_names(X), "X")
+    chosen = nw.from_native(X).select(list(names)).to_native()
+    # Plain numbers need no more than NumPy.
+    table = nw.from_native(chosen) if is_plain(chosen) else frame_table(chosen).data
+    return np.column_stack([np.asarray(table[name].to_numpy(), dtype=np.float64) for name in names])
 
 
 def frame_table(X: Any, what: str = "X") -> Table:
@@ -141,6 +150,7 @@ def frame_table(X: Any, what: str = "X") -> Table:
     Raises:
         UserError: naming a column that has no name of its own, or holds values of several kinds.
     """
+    require("files", f"Reading {what}, a data frame,")
     import narwhals as nw
     import pyarrow as pa
 
@@ -158,8 +168,12 @@ def frame_of(columns: dict[str, Any], library: Literal["pandas", "polars", "arro
     """Columns as a data frame of a library, which is imported here.
 
     Raises:
-        ValueError: for another library.
+        ValueError: for another library, or one that is not installed.
     """
+    package = {"arrow": "pyarrow"}.get(library, library)
+    if package in ("pandas", "polars", "pyarrow") and not is_installed(package):
+        sentence = f"A data frame of {library} needs {package}, which is not installed: pip install {package}"
+        raise MissingPackageError(sentence, package)
     if library == "polars":
         import polars
 
@@ -177,6 +191,7 @@ def frame_of(columns: dict[str, Any], library: Literal["pandas", "polars", "arro
 
 def array_table(X: NDArray[Any], names: Sequence[str], what: str = "X") -> Table:
     """Rows of an array as a table whose columns have these names."""
+    require("files", f"Reading the columns of {what}")
     import pyarrow as pa
 
     columns = {}

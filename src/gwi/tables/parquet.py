@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from gwi._extras import require
 from gwi._remote import AnyPath, Remote, as_path
 from gwi._typing import Array
 from gwi.exceptions import UserError
@@ -81,6 +82,7 @@ class ParquetReader:
 
 
 def _open_dataset(path: str | os.PathLike[str]) -> Any:
+    require("files", f"Reading {os.fspath(path)}")
     import pyarrow.dataset as ds
 
     root = as_path(path)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from gwi._extras import require
 from gwi._remote import AnyPath
 from gwi.exceptions import UserError
 from gwi.tables.parquet import ParquetReader, file_schemas, first_line, joint_schema, parquet_files
@@ -205,6 +206,7 @@ def open_table(path: AnyPath) -> Source:
     Raises:
         UserError: when it holds none.
     """
+    require("files", f"Reading {path}")
     if path.is_dir():
         if not parquet_files(path):
             raise UserError(f"{path} is a folder without Parquet files; give the name of a file.")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gwi._extras import require
 from gwi._remote import AnyPath
 from gwi.tables.names import no_column
 from gwi.tables.source import Table
@@ -74,6 +75,7 @@ class Writer:
     """
 
     def __init__(self, file: Any, suffixes: Sequence[str], excel_safe: bool = False):
+        require("files", "Writing tables")
         last = suffixes[-1] if suffixes else ""
         self._is_parquet = last in (".parquet", ".pq")
         self._packed: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if last == ".gz" else None

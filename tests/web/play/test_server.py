@@ -124,7 +124,7 @@ def test_a_port_that_is_taken_is_left_for_the_next(monkeypatch):
 def test_without_its_packages_the_command_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert cli.run(["play", "--no-browser"]) == 2
-    assert capsys.readouterr().err == "gwi: gwi play needs its server: pip install 'gwi[serve]'.\n"
+    assert capsys.readouterr().err == "gwi: gwi play needs uvicorn, which is not installed: pip install 'gwi[play]'\n"
 
 
 def test_a_file_that_is_not_there_is_a_sentence(capsys, tmp_path):

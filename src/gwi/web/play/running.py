@@ -11,6 +11,7 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
+from gwi._extras import require
 from gwi.exceptions import UserError
 
 HOST = "127.0.0.1"
@@ -32,15 +33,12 @@ def run(port: int, data: Path | None, opens: bool, say: Callable[[str], None]) -
     Raises:
         UserError: when the packages are not there, the file is not, or no port is free.
     """
-    try:
-        import uvicorn
+    require("play", "gwi play")
+    import uvicorn
 
-        from gwi.web.play.app import MOST_BYTES, play_app
-        from gwi.web.running import Server
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
-            raise
-        raise UserError("gwi play needs its server: pip install 'gwi[serve]'.") from error
+    from gwi.web.play.app import MOST_BYTES, play_app
+    from gwi.web.running import Server
+
     if data is not None:
         _check_file(data, MOST_BYTES)
     listener, taken = bound(port)

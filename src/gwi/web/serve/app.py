@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
 
 from gwi import __version__
 from gwi._progress import printable, said
@@ -25,12 +27,6 @@ from gwi.web.serve.metrics import OUTLIER, Metrics
 from gwi.web.serve.page import HEADERS, page
 from gwi.web.serve.schema import operation
 from gwi.web.serve.served import Served
-
-try:
-    from fastapi import FastAPI, Request, Response
-    from starlette.exceptions import HTTPException
-except ModuleNotFoundError as error:
-    raise ImportError("gwi serve needs FastAPI and uvicorn; install them with: pip install 'gwi[serve]'") from error
 
 # Without a token: whoever starts and watches the process has none, and it says nothing of the models.
 OPEN_PATHS = ("/health", "/ready")
