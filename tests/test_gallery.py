@@ -94,16 +94,20 @@ from gwi.exceptions import GWIWarning
 for _ in range(2):
     warnings.warn("take care", GWIWarning, stacklevel=1)
 plt.plot([1, x])
+
+# %%
 x + 1
 
 # %%
 object()"""
-    title, first, second, third = done = gallery.run(small_script(tmp_path, code))
+    title, first, second, third, fourth = done = gallery.run(small_script(tmp_path, code))
     assert (gallery.title(done), gallery.summary(done)) == ("A title", "What it shows.")
     assert (title.kind, first.printed) == ("markdown", "seen\n")
-    assert second.printed == "GWIWarning: take care\n3\n"
+    assert second.printed == "GWIWarning: take care\n"  # once, and without the list of lines that plot returns
     assert Image.open(io.BytesIO(base64.b64decode(second.pictures[0]))).format == "PNG"
-    assert third.printed == ""  # an address differs from run to run
+    assert Image.open(io.BytesIO(base64.b64decode(second.thumbnail))).size == gallery.THUMBNAIL
+    assert (third.printed, third.pictures) == ("3\n", ())
+    assert fourth.printed == ""  # an address differs from run to run
     page = gallery.page(tmp_path / "01_small_one.py", done)
     assert "```text\nseen\n```" in page
     assert "(images/small-one-1.png)" in page
