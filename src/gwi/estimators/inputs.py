@@ -32,6 +32,7 @@ from gwi.tables.frames import (
     is_frame,
     is_pandas,
     is_plain,
+    plain_numbers,
     require_finite,
     require_rows_and_columns,
 )
@@ -205,7 +206,9 @@ def _own_columns(estimator: Any, X: Any, unlike: Unlike | None) -> NDArray[Any]:
         return numbers_of(estimator, X)
     if names is not None and is_frame(X):
         require_columns(list(names), frame_names(X), "X")
-        X = numbers_of(estimator, frame_table(X))
+        plain = plain_numbers(X, list(names))
+        # A table names the cell that is no number.
+        X = plain if plain is not None and np.isfinite(plain).all() else numbers_of(estimator, frame_table(X))
     X = as_array(X)
     if isinstance(X, np.ndarray):
         require_present(estimator, X)

@@ -129,15 +129,23 @@ def in_order(X: Any, names: Sequence[str]) -> Any:
     Raises:
         UserError: naming columns that are missing.
     """
+    require_columns(names, frame_names(X), "X")
+    if (plain := plain_numbers(X, names)) is not None:
+        return plain
+    table = frame_table(X).data
+    return np.column_stack([np.asarray(table[name].to_numpy(), dtype=np.float64) for name in names])
+
+
+def plain_numbers(X: Any, names: Sequence[str]) -> Any:
+    """The same where these columns are plain numbers, which needs no more than NumPy; else None."""
     import narwhals as nw
 
-    require_columns(names, frame_names(X), "X")
     X = _whole(X)
     _check_names(frame_names(X), "X")
-    chosen = nw.from_native(X).select(list(names)).to_native()
-    # Plain numbers need no more than NumPy.
-    table = nw.from_native(chosen) if is_plain(chosen) else frame_table(chosen).data
-    return np.column_stack([np.asarray(table[name].to_numpy(), dtype=np.float64) for name in names])
+    chosen = nw.from_native(X).select(list(names))
+    if not is_plain(chosen.to_native()):
+        return None
+    return np.column_stack([np.asarray(chosen[name].to_numpy(), dtype=np.float64) for name in names])
 
 
 def frame_table(X: Any, what: str = "X") -> Table:
