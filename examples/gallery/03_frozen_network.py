@@ -67,7 +67,7 @@ print(f", {model.nll(x_new, y_new):.3f} of the wrapped one")
 # %% [markdown]
 # ## Which images are strange?
 #
-# AUROC is the chance that a strange image has a higher score than a known one: 1 is
+# AUROC is the chance that an unknown image has a higher score than a known one: 1 is
 # perfect, 0.5 is guessing. The simple alternative is the entropy of the network's
 # probabilities.
 

@@ -2,7 +2,7 @@
 # # New groups and later days
 #
 # Rows of the same storm, patient or machine are alike, and so are days near each
-# other. Judged by rows picked at random, intervals for new storms come out too
+# other. Scored on rows picked at random, intervals for new storms come out too
 # narrow; `groups=` and `cv="time"` mend it.
 #
 # Two tables: the winds of Atlantic storms every six hours, from the [hurricane
@@ -61,7 +61,7 @@ for name, groups in (
 print(pd.DataFrame(table).T.round(2).to_string())
 
 # %% [markdown]
-# Judged by whole storms the intervals are nearly right, and predictions are better,
+# Scored on whole storms the intervals are nearly right, and predictions are better,
 # too: what had been learned by heart has lost its weight in the stack.
 #
 # ## Later days

@@ -125,7 +125,7 @@ for table, number in (("yacht", 42370), ("concrete", 44959)):
 print(pd.DataFrame(results).T.round(2).to_string())
 
 # %% [markdown]
-# Our noise is judged by held-out rows already, so that tempering has little left to
+# Our noise is fitted to held-out rows already, so that tempering has little left to
 # do on concrete. The noise of yachts grows with the drag, which no single factor
 # mends.
 #

@@ -70,7 +70,7 @@ print(found.round(2).unstack("sets").to_string())
 # and are of little use. Sums of gwi's probabilities hold more than was asked, since
 # the last label counts in full. `predict_set` has the smallest sets and is nearest to
 # what was asked, but two or three points **below** it with so few rows: its kernel
-# was chosen with the same 300 rows that judge it, which flatters it. With 800 rows it
+# was chosen with the 300 rows it is scored on, which flatters it. With 800 rows it
 # is within a point.
 #
 # ## Every class for itself

@@ -42,7 +42,8 @@ def numbers_of(estimator: Any, table: Table) -> NDArray[Any]:
     Raises:
         UserError: when columns are missing, or naming the first cell that is no number.
     """
-    if not takes_tables(estimator):
+    # Validation rows come before there is a model.
+    if hasattr(estimator, "model_") and not takes_tables(estimator):
         shape = tuple(estimator.model_.embedding.shape)
         raise UserError(f"The model was fitted to rows of shape {shape}, or to the inputs of a module, which no table has.")
     names, note = column_names(estimator), ""

@@ -63,11 +63,19 @@ def visit(chromium, served):
     assert complaints == []
 
 
+def until(page, expression, wanted, seconds=20):
+    """Wait until an expression of the page is as wanted; Playwright's own way evaluates text, which the page forbids."""
+    end = time.monotonic() + seconds
+    while not wanted(found := page.evaluate(expression)):
+        assert time.monotonic() < end, f"{expression} stayed {found!r}"
+        page.wait_for_timeout(20)
+
+
 def drawn(page, action):
     """Do something, and wait until a whole fit has been drawn after it."""
     before = page.evaluate(WHOLE)
     found = action()
-    page.wait_for_function(f"before => {WHOLE} > before", arg=before)
+    until(page, WHOLE, lambda count: count > before)
     return found
 
 
@@ -107,7 +115,7 @@ def test_points_are_added_dragged_moved_by_keys_typed_and_deleted(visit):
     before = points.last.get_attribute("aria-label")
     drawn(page, lambda: page.keyboard.press("ArrowUp"))
     assert points.last.get_attribute("aria-label") != before
-    page.wait_for_function("/^Point 41 moved to x 0\\.8.*Noise/.test(document.getElementById('live').textContent)")
+    until(page, "document.getElementById('live').textContent", re.compile(r"Point 41 moved to x 0\.8.*Noise").match)
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Point 40")
     drawn(page, lambda: page.keyboard.press("Delete"))
@@ -179,6 +187,7 @@ def test_the_picture_and_the_python_are_handed_out(visit, tmp_path):
     assert picture.width == 2 * page.locator("#plot").bounding_box()["width"]
     assert len(picture.convert("RGB").getcolors(1 << 20)) > 100
     page.get_by_role("button", name="Python").click()
+    until(page, "document.getElementById('code-text').textContent", bool)
     shown = page.locator("#code-text").text_content()
     compile(shown, "play.py", "exec")
     with page.expect_download() as loading:
@@ -243,7 +252,7 @@ def reasons_follow_the_controls(page):
     asked()
     before = page.locator("#answer").text_content()
     page.get_by_label("area", exact=True).press("Home")
-    page.wait_for_function("before => document.getElementById('answer').textContent !== before", arg=before)
+    until(page, "document.getElementById('answer').textContent", lambda text: text != before)
     assert reasons.get_attribute("aria-busy") == "true"
     assert len(held) == 1
     held.pop().fulfill(json={"refused": "This is of a row that is no longer there."})
@@ -297,7 +306,7 @@ def test_a_table_becomes_a_report_and_its_sliders_move_the_prediction(visit, hou
     assert page.evaluate(NAMELESS) == []
     before = page.locator("#answer").text_content()
     page.get_by_label("area", exact=True).press("End")
-    page.wait_for_function("before => document.getElementById('answer').textContent !== before", arg=before)
+    until(page, "document.getElementById('answer').textContent", lambda text: text != before)
     reasons_follow_the_controls(page)
     page.get_by_role("button", name="Set the controls to row").first.click()
     page.get_by_role("button", name="Report", exact=True).click()
