@@ -219,6 +219,7 @@ def test_the_python_of_a_page_runs_and_keeps_its_word(name, tmp_path, monkeypatc
     CHECKS[name](run(ROOT / "docs" / name, tmp_path, monkeypatch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OUTPUTS_ONLY))
 def test_a_page_for_users_of_another_tool_runs_its_code_and_ours(name, tmp_path, monkeypatch):
     page = ROOT / "docs" / name

@@ -73,15 +73,15 @@ def test_trials_over_three_times_the_median_of_their_size_are_named():
 @pytest.mark.parametrize(
     ("kind", "numbers"),
     [
-        ("mutated", range(60)),
+        pytest.param("mutated", range(60), marks=pytest.mark.slow),
         ("forged", range(40)),
-        ("light_fits", range(8)),
-        ("default_fits", (3, 19)),
-        ("kills", (0,)),
-        ("odd_files", (0, 60, 100, 120)),
-        ("threads", (0, 4)),
+        pytest.param("light_fits", range(8), marks=pytest.mark.slow),
+        pytest.param("default_fits", (3, 19), marks=pytest.mark.slow),
+        pytest.param("kills", (0,), marks=pytest.mark.slow),
+        pytest.param("odd_files", (0, 60, 100, 120), marks=pytest.mark.slow),
+        pytest.param("threads", (0, 4), marks=pytest.mark.slow),
         ("one_row", (1, 5)),
-        ("updates", (1,)),
+        pytest.param("updates", (1,), marks=pytest.mark.slow),
     ],
 )
 def test_some_trials_of_each_kind_come_out_right(kind, numbers, monkeypatch):

@@ -112,6 +112,7 @@ def test_rows_of_another_table_have_the_moments_of_the_training_rows(monkeypatch
     assert found.std(0) == pytest.approx(x.std(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", infinite_kl.CASES)
 def test_the_route_without_jitter_agrees_with_the_definition_of_kl(name):
     case, points = infinite_kl.CASES[name], infinite_kl.grid(3)
