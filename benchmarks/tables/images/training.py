@@ -19,8 +19,8 @@ from benchmarks.tables.common.data import cache_file
 from benchmarks.tables.common.records import RESULTS
 from benchmarks.tables.images.data import QUICK_SIZES, Data, DatasetName
 from benchmarks.tables.images.networks import ARCHITECTURES, Architecture, SmallCNN, build
-from gwi._files import write_atomically
 from gwi.storage.container import from_bytes, to_bytes
+from gwi.tables.files import write_atomically
 
 # The shared networks of the records: with them post-hoc rows are made again on any machine, to the last digits.
 KEPT = RESULTS / "networks"

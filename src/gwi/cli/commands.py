@@ -236,10 +236,10 @@ def predict(
     to_stream = str(output) == "-"
     if not to_stream:
         console.check_output(output, force, model, data)
-    from gwi._files import atomic_file
     from gwi._progress import progress
     from gwi.estimators.columns import encoder_of
     from gwi.estimators.tables import load_for_tables, predict_table, require_times
+    from gwi.tables.files import atomic_file
     from gwi.tables.source import open_table, read_parts
     from gwi.tables.unlike import Unlike
     from gwi.tables.writer import Writer, kept_names, unused_columns, with_copied
@@ -309,11 +309,11 @@ def report(
 ) -> None:
     """Write one HTML page on how a model does on a table that has the target."""
     console.check_page("report", "gwi report", output, force, model, data)
-    from gwi._files import write_atomically
     from gwi._progress import progress
     from gwi.estimators.tables import load_for_tables, with_target
     from gwi.report.examination import examine
     from gwi.report.page import report_page
+    from gwi.tables.files import write_atomically
     from gwi.tables.source import open_table
     from gwi.tables.unlike import Unlike
 
@@ -347,12 +347,12 @@ def compare(
     """Compare the default with an exact GP, boosting and a linear model on a table, all on the same folds."""
     console.check_choices(task, max_time)
     console.check_page("report", "gwi compare", output, force, data)
-    from gwi._files import write_atomically
     from gwi._progress import progress
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.estimators.tables import is_large, target_of
     from gwi.report.comparison import compare_table
     from gwi.report.comparison_page import check_kind, content, print_comparison
+    from gwi.tables.files import write_atomically
     from gwi.tables.source import open_table, read_table
 
     if output is not None:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from gwi._extras import require
-from gwi._files import NamedOutput, check_writable
 from gwi._progress import printable, said
-from gwi._remote import AnyPath, as_path
 from gwi.cli.launch import mistake_file
 from gwi.exceptions import OutputError, UserError
+from gwi.tables.addresses import AnyPath, as_path
+from gwi.tables.files import NamedOutput, check_writable
 
 if TYPE_CHECKING:
     Place = Path

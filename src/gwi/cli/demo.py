@@ -14,7 +14,6 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from gwi._files import atomic_file
 from gwi._progress import progress
 from gwi.cli.console import sized
 from gwi.core.context import context_covariance, context_rows, noise_sized_points
@@ -30,6 +29,7 @@ from gwi.core.prior import fit_prior
 from gwi.core.row_sums import row_sums
 from gwi.core.training import train
 from gwi.exceptions import UserError
+from gwi.tables.files import atomic_file
 
 NUM_INDUCING, NUM_CONTEXT, NUM_EPOCHS = 30, 100, 600
 SEED = 0

@@ -21,7 +21,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from gwi import parts
 from gwi._extras import require
-from gwi._files import is_taken, write_atomically
 from gwi._progress import Report, progress, silent
 from gwi._validation import floating_dtype
 from gwi.core.measures import GaussianMeasure
@@ -41,6 +40,7 @@ from gwi.models.summary import Summary
 from gwi.storage.container import to_bytes
 from gwi.storage.models import encode_estimator
 from gwi.streaming.process_group import ProcessGroup
+from gwi.tables.files import is_taken, write_atomically
 from gwi.tables.frame_predictor import FramePredictor
 from gwi.tables.transformer import TableEncoder
 from gwi.tables.unlike import Unlike

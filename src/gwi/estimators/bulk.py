@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gwi._files import atomic_file
-from gwi._remote import as_path
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.columns import encoder_of
 from gwi.estimators.regressor import GWIRegressor
@@ -19,6 +17,8 @@ from gwi.evaluation.regression import Scores
 from gwi.exceptions import UserError
 from gwi.streaming.contract import CheckedSource
 from gwi.streaming.loaders import as_source, in_order
+from gwi.tables.addresses import as_path
+from gwi.tables.files import atomic_file
 from gwi.tables.names import require_columns
 from gwi.tables.parquet import ParquetReader, parquet_source
 from gwi.tables.rows import Chunk, RowSource

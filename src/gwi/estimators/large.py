@@ -11,14 +11,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi._files import atomic_file
-from gwi._remote import AnyPath, Remote
 from gwi.estimators.table_targets import TARGETS, TaskName, guess_task
 from gwi.estimators.tables import Choices, Estimator, estimator_for, evaluate_tables, fit_of, known_rows, target_of, with_encoder
 from gwi.exceptions import GWIWarning, UserError
 from gwi.streaming.batches import Sample, in_share
 from gwi.streaming.process_group import ProcessGroup
+from gwi.tables.addresses import AnyPath, Remote
 from gwi.tables.encoder import Encoder
+from gwi.tables.files import atomic_file
 from gwi.tables.parquet import ParquetReader, ParquetSource
 from gwi.tables.rows import Chunk
 from gwi.tables.source import DECIMAL, Source, Table, open_table, read_parts

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from gwi._extras import require
-from gwi._remote import as_path
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.columns import takes_tables
 from gwi.estimators.persistence import load
 from gwi.estimators.regressor import GWIRegressor
+from gwi.tables.addresses import as_path
 from gwi.tables.forms import library_of
 from gwi.tables.frames import frame_table, is_frame, is_pandas
 

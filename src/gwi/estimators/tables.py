@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi._remote import AnyPath
 from gwi.estimators.classifier import GWIClassifier
 from gwi.estimators.columns import encoder_of
 from gwi.estimators.inputs import checked_rows
@@ -25,6 +24,7 @@ from gwi.exceptions import UserError
 from gwi.storage.container import from_bytes
 from gwi.storage.description import table_part
 from gwi.storage.header import open_file, user_errors
+from gwi.tables.addresses import AnyPath
 from gwi.tables.encoder import Encoder
 from gwi.tables.names import no_column
 from gwi.tables.parquet import ParquetReader

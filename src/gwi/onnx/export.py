@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gwi._files import is_taken, write_atomically
 from gwi.exceptions import UnexportableError, UserError
 from gwi.models.classification import ClassificationModel
 from gwi.models.linked import LinkedModel
@@ -19,6 +18,7 @@ from gwi.onnx.classification import class_outputs
 from gwi.onnx.graph import Graph, Value
 from gwi.onnx.numbers import linked_outputs, regression_outputs
 from gwi.onnx.rows import encoded, known_rows, require_numbers
+from gwi.tables.files import is_taken, write_atomically
 
 # The name of the one input, and of its axis of rows.
 INPUT, ROWS = "X", "rows"

@@ -16,7 +16,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.stats import sem
 
-from gwi._files import write_atomically
 from gwi._progress import Report
 from gwi._typing import Array
 from gwi.estimators.table_targets import TARGETS, TaskName
@@ -26,6 +25,7 @@ from gwi.evaluation.regression import score
 from gwi.exceptions import UserError
 from gwi.report.peers import PEERS
 from gwi.tables.encoder import Encoder
+from gwi.tables.files import write_atomically
 from gwi.tables.frames import frame_of
 from gwi.tables.source import Table
 

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gwi._progress import printable
-from gwi._remote import AnyPath
 from gwi.exceptions import UserError
 from gwi.plots.numbers import shown
 from gwi.plots.scores import plot_scores
 from gwi.report.comparison import JUDGED, NOMINAL, Compared, Comparison, label
 from gwi.report.rendering import picture, render, saved, short
+from gwi.tables.addresses import AnyPath
 
 KINDS = (".png", ".svg", ".html")
 # Inches of one metric.

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gwi._remote import AnyPath
 from gwi.exceptions import ModelFileError, UnsavableError, UserError
 from gwi.models.summary import MemberSummary, Summary
 from gwi.storage.header import number, printable, read_document, refuse_if, user_errors, whole
+from gwi.tables.addresses import AnyPath
 from gwi.tables.encoder import Encoder
 from gwi.tables.plain import numbered
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from gwi import _progress
-from gwi._remote import AnyPath, Remote, as_path
 from gwi.exceptions import ModelFileError, UserError
+from gwi.tables.addresses import AnyPath, Remote, as_path
 
 FORMAT = "gwi"
 VERSION = 1

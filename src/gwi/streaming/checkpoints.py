@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
-from gwi._files import write_atomically
-from gwi._remote import AnyPath, as_path
 from gwi.exceptions import CheckpointWarning, ModelFileError
 from gwi.storage.container import from_bytes, to_bytes
 from gwi.streaming.fingerprint import digest
+from gwi.tables.addresses import AnyPath, as_path
+from gwi.tables.files import write_atomically
 
 # Seconds between checkpoints of one stage, and the share of the time that they may take: large ones are farther apart.
 INTERVAL, SHARE = 2.0, 0.01

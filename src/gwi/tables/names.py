@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from gwi._remote import AnyPath
 from gwi.exceptions import UserError
+from gwi.tables.addresses import AnyPath
 
 
 def no_column(path: AnyPath | str, name: str, names: Sequence[str], what: str = "") -> UserError:

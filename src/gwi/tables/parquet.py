@@ -12,9 +12,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gwi._extras import require
-from gwi._remote import AnyPath, Remote, as_path
 from gwi._typing import Array
 from gwi.exceptions import UserError
+from gwi.tables.addresses import AnyPath, Remote, as_path
 from gwi.tables.rows import CHUNK_SIZE, Chunk
 
 # The most bytes at the end of a file that are looked at to tell it from others.

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi._extras import require
-from gwi._remote import AnyPath
 from gwi.exceptions import UserError
+from gwi.tables.addresses import AnyPath
 from gwi.tables.parquet import ParquetReader, file_schemas, first_line, joint_schema, parquet_files
 from gwi.tables.text import BLOCK, Utf8
 

@@ -8,8 +8,8 @@ import io
 import zlib
 from typing import Any, BinaryIO
 
-from gwi._remote import AnyPath
 from gwi.exceptions import UserError
+from gwi.tables.addresses import AnyPath
 
 # Bytes of text read at a time.
 BLOCK = 1 << 20

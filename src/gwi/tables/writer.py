@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gwi._extras import require
-from gwi._remote import AnyPath
+from gwi.tables.addresses import AnyPath
 from gwi.tables.names import no_column
 from gwi.tables.source import Table
 

@@ -15,12 +15,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import gwi
 from gwi import Covariance, GWIRegressor, Predictor, predict_source, score_source
-from gwi._files import atomic_file, check_writable, write_atomically
-from gwi._remote import Remote, as_path
 from gwi.cli import commands as cli
 from gwi.exceptions import CheckpointWarning, ModelFileError, OutputError, UserError
 from gwi.fitting import stream_data as streams
 from gwi.streaming.checkpoints import Checkpoints
+from gwi.tables.addresses import Remote, as_path
+from gwi.tables.files import atomic_file, check_writable, write_atomically
 
 pytestmark = pytest.mark.unchecked
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gwi._files import atomic_file, check_writable, write_atomically
 from gwi.exceptions import OutputError
+from gwi.tables.files import atomic_file, check_writable, write_atomically
 
 
 def test_a_file_takes_its_name_when_all_is_written(tmp_path):
@@ -149,7 +149,7 @@ def test_a_folder_that_may_not_be_written_or_has_gone_is_one_sentence(tmp_path):
 
 WRITES = """
 import sys, time
-from gwi._files import atomic_file
+from gwi.tables.files import atomic_file
 with atomic_file(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gwi._remote import Remote, as_path
 from gwi.exceptions import OutputError
+from gwi.tables.addresses import Remote, as_path
 
 fcntl: Any
 try:
