@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 
 from gwi import GWIClassifier, GWIRegressor, Predictor
-
-mlflow = pytest.importorskip("mlflow")
 
 pytestmark = pytest.mark.unchecked
 

@@ -21,6 +21,8 @@ BORNE = {
     ("kills", "ends"): "SIGTERMs with 20,000 rows under way",
     ("kills", "requests_answered"): "of them with the request answered",
 }
+# What people call the formats.
+WAYS = {"application/json": "JSON", "text/csv": "CSV", "application/vnd.apache.arrow.stream": "Arrow"}
 
 
 def serving() -> str:
@@ -35,8 +37,15 @@ def serving() -> str:
     for case, values in found.items():
         _, count, way = case.split(", ")
         shown = [f"{values[name]:.1f}" for name in ("processor_ms", "p50_ms", "p99_ms")]
-        rows.append([count, way, *shown, f"{values['rows_a_second']:,.0f}"])
-    return table(["a request", "way", "processor, ms", "p50, ms", "p99, ms", "rows a second"], rows)
+        rows.append(
+            [
+                "1 row" if count == "1 rows" else f"{int(count.split()[0]):,} rows",
+                WAYS.get(way, way),
+                *shown,
+                f"{values['rows_a_second']:,.0f}",
+            ]
+        )
+    return table(["a request", "way", "processor, ms", "p50, ms", "p99, ms", "rows per second"], rows)
 
 
 def serving_borne() -> str:

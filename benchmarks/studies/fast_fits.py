@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from benchmarks.tables.common.practice import NUMBERS, numbers
 from benchmarks.tables.common.records import append, read
 from benchmarks.tables.uci import networks, peers
-from benchmarks.tables.uci.data import load_uci
+from benchmarks.tables.uci.data import UCIName, load_uci
 from benchmarks.tables.uci.interface import Budget, Fitted
 from benchmarks.tables.uci.methods import law_of
 from gwi import GWIRegressor
@@ -68,7 +69,7 @@ def table_of(name: str) -> tuple[Array, Array]:
     """Rows and targets."""
     if name in NUMBERS:
         return numbers(name)
-    found = load_uci(name)  # type: ignore[arg-type]
+    found = load_uci(cast(UCIName, name))
     return found[0].numpy(), found[1][0].numpy()
 
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -60,16 +61,16 @@ def main() -> None:
 def cases() -> Iterator[Case]:
     """Every model."""
     for name in get_args(UCIName):
-        yield "svgp", name, lambda name=name: of_table(name, "svgp", NUM_ROWS)  # type: ignore[misc]
+        yield "svgp", name, partial(of_table, name, "svgp", NUM_ROWS)
     yield "svgp", "power, 1,000 rows", lambda: of_table("power", "svgp", MORE_ROWS)
     for name in get_args(UCIName):
-        yield "default", name, lambda name=name: of_table(name, "auto", NUM_ROWS)  # type: ignore[misc]
+        yield "default", name, partial(of_table, name, "auto", NUM_ROWS)
     for name in DRAWS:
-        yield "likelihood", name, lambda name=name: of_likelihood(name)  # type: ignore[misc]
+        yield "likelihood", name, partial(of_likelihood, name)
     for data in ("digits", "breast cancer"):
         for likelihood in ("softmax", "robust-max"):
-            yield "class", f"{data}, {likelihood}", lambda d=data, k=likelihood: of_classes(d, "svgp", k)  # type: ignore[misc]
-        yield "class", f"{data}, default", lambda d=data: of_classes(d, "auto", "softmax")  # type: ignore[misc]
+            yield "class", f"{data}, {likelihood}", partial(of_classes, data, "svgp", likelihood)
+        yield "class", f"{data}, default", partial(of_classes, data, "auto", "softmax")
     yield "network", "digits", of_network
 
 

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -174,7 +174,7 @@ def measure_speed(models: dict[str, Path], count: int) -> Iterator[Record]:
             for num_rows in (1, 1000):
                 given = [bodies(num_rows, i, names) for i in range(TURN)]
                 taken: dict[str, list[float]] = {"in process": [], JSON: [], CSV: [], ARROW: []}
-                worked: Counter[str] = Counter()
+                worked: defaultdict[str, float] = defaultdict(float)
                 for turn in range(-1, count // TURN):
                     for way, times in taken.items():
                         before = server.worked() if way != "in process" else time.process_time()
@@ -190,7 +190,8 @@ def measure_speed(models: dict[str, Path], count: int) -> Iterator[Record]:
                             # The first turn finds caches cold.
                             times.extend([time.perf_counter() - begun] * (turn >= 0))
                         after = server.worked() if way != "in process" else time.process_time()
-                        worked[way] += (after - before) * (turn >= 0)  # type: ignore[assignment]
+                        if turn >= 0:
+                            worked[way] += after - before
                 own = float(np.median(taken["in process"]))
                 for way, times in taken.items():
                     values = {"requests": len(times), "p50_ms": 1e3 * float(np.median(times))}

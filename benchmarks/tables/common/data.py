@@ -88,6 +88,7 @@ class Item:
             ) from error
         try:
             return read([path.read_bytes() for path in paths])
+        # As above: whatever the reader says of it, it is not the table.
         except Exception as error:
             _remove(paths)
             raise ValueError(

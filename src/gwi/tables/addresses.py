@@ -245,6 +245,7 @@ def reading(remote: Remote) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{remote} does not exist{_said(error, remote)}.") from error
+    # Each keeper of files raises errors of its own package, which have no common class; all of them become one sentence.
     except Exception as error:
         raise UserError(_sentence(error, remote) or f"{remote} cannot be read{_said(error, remote)}.") from error
 

@@ -4,10 +4,9 @@ import re
 import time
 
 import pytest
+from playwright import sync_api as playwright
 
 from browser import executable
-
-playwright = pytest.importorskip("playwright.sync_api")
 
 pytestmark = [pytest.mark.skipif(executable() is None, reason="needs chromium"), pytest.mark.unchecked]
 OVERFLOW = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
