@@ -11,20 +11,18 @@ thread: other work on the machine hardly changes it.
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
-from playwright.sync_api import Page, Route, sync_playwright
+from playwright.sync_api import Page, Route
 
-from benchmarks.tables.common.records import append
+from benchmarks.studies.play_pictures import opened
+from benchmarks.tables.common.records import append, read
 from gwi._progress import silent
 from gwi.web.play.asked import asked_of
 from gwi.web.play.one_dimension import draw
@@ -118,25 +116,15 @@ def _settled(page: Page) -> None:
 
 
 def main() -> None:
-    """All means and sizes, appended to the record."""
+    """All means and sizes that the record lacks, appended to it."""
     torch.set_num_threads(1)
-    command = [sys.executable, "-m", "gwi", "play", "--no-browser", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
-        assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found is not None
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.route("**/api/begin", _with_sizes)
-        page.goto(found[0])
-        page.wait_for_selector("#facts dd")
-        for mean in MEANS:
-            for size in SIZES:
+    done = {(record["mean"], int(record["num_points"])) for record in read("play_redraw")}
+    with opened(1280, 900, lambda page: page.route("**/api/begin", _with_sizes)) as page:
+        for mean, size in product(MEANS, SIZES):
+            if (mean, size) not in done:
                 records = list(measured(page, mean, size))
                 append("play_redraw", records)
                 print(*records, sep="\n", flush=True)
-        browser.close()
-        process.terminate()
 
 
 if __name__ == "__main__":
