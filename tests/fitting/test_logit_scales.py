@@ -1,16 +1,20 @@
 """The scales of a classification are those of a thorough search, found at less cost."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 
 from gwi.fitting.logit_scales import (
     FEWEST_ROWS,
-    FIRST_NUMBERS,
+    JUDGED_NUMBERS,
     Judgement,
+    SampledNLL,
     checked_tempering,
     choose_scales,
-    minimum_by_steps,
 )
 
 pytestmark = pytest.mark.unchecked
@@ -41,14 +45,15 @@ def test_the_search_finds_what_a_thorough_one_finds(judgement):
     assert gamma == 0
 
 
-def test_some_rows_hold_so_many_numbers_and_few_rows_are_all(judgement):
-    some = judgement.some(FIRST_NUMBERS)
-    count = max(FEWEST_ROWS, FIRST_NUMBERS // 5)
+def test_many_rows_are_judged_by_some_of_them(judgement):
+    columns = (judgement.mean.repeat(1, 3), judgement.variance.repeat(1, 3), None, judgement.label.repeat(3))
+    many = Judgement(*columns, judgement.weight.repeat(3), 9000, None)
+    some, all_of_them = many.sampled(), judgement.sampled()
+    count = max(FEWEST_ROWS, JUDGED_NUMBERS // 5)
     assert some.mean.shape == some.variance.shape == (5, count)
     assert len(some.label) == len(some.weight) == count
-    assert some.num_rows == judgement.num_rows
-    assert judgement.some(10**9) is judgement
-    assert judgement.some(1).mean.shape == (5, FEWEST_ROWS)
+    assert some.num_rows == 9000
+    assert all_of_them.mean.shape == judgement.mean.shape
 
 
 def test_a_few_rows_that_are_all_told_apart_do_not_ask_for_endless_logits():
@@ -73,41 +78,40 @@ def test_what_is_no_factor_is_refused(factor):
         checked_tempering(factor)
 
 
-def test_a_close_function_leads_to_the_minimum_of_another():
-    """Though it has its own minimum elsewhere, and by less than a tenth of the values that a search without it takes."""
-    asked = []
-
-    def exact(point):
-        asked.append(point)
-        return float(0.5 * (point[0] - 1.3) ** 2 + (point[1] + 2) ** 2 + 0.3 * point[0] * point[1])
-
-    def close(point):
-        return float(0.6 * (point[0] - 0.7) ** 2 + 1.2 * (point[1] + 1.5) ** 2)
-
-    def searched():
-        found = yield from minimum_by_steps(close, np.zeros(2), np.array([0.1, -1.0]))
-        yield found, None
-
-    search = searched()
-    point = next(search)
-    while not isinstance(point, tuple):
-        point = search.send(exact(point))
-    found = point[0]
-    grid = np.stack(np.meshgrid(np.linspace(-3, 6, 181), np.linspace(-5, 3, 161)), -1).reshape(-1, 2)
-    taken = len(asked)
-    assert exact(found) < min(map(exact, grid)) + 2e-3
-    assert taken <= 33
-
-
 @pytest.mark.parametrize("num_classes", [2, 5])
-@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0])
-def test_the_close_likelihood_is_close(num_classes, spread):
+@pytest.mark.parametrize(("spread", "error"), [(0.0, 1e-4), (0.3, 1e-3), (3.0, 4e-3)])
+def test_the_sampled_likelihood_is_that_of_the_integral(num_classes, spread, error):
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(num_classes, 2000, generator=generator, dtype=torch.float64)
     label = torch.multinomial(logits.softmax(0).mT, 1, generator=generator)[:, 0]
     variance = spread * torch.rand(num_classes, 2000, generator=generator, dtype=torch.float64)
-    unseen = Judgement(logits, variance, None, label, torch.ones(2000, dtype=torch.float64), 2000, None)
-    exact, close = unseen.nll(1.0, np.ones(num_classes), 0.0), unseen.close_nll(1.0, np.ones(num_classes), 0.0)
-    assert close == pytest.approx(exact, abs=1e-3 if spread == 0 else 0.05)
+    unseen = Judgement(logits, variance, variance.flip(0), label, torch.ones(2000, dtype=torch.float64), 2000, None)
+    scales = torch.tensor([1.2, 0.8, 0.5], requires_grad=True)
+    (sampled,) = SampledNLL(unseen)(*scales)
+    exact = partial(unseen.nll, alpha=np.full(num_classes, 0.8), gamma=0.5)
+    assert sampled.item() == pytest.approx(exact(1.2), abs=error)
     if spread == 0:
-        assert exact == pytest.approx(unseen.nll_of_mean(), abs=1e-4)
+        assert unseen.nll(1.0, np.ones(num_classes), 0.0) == pytest.approx(unseen.nll_of_mean(), abs=1e-4)
+    sampled.backward()
+    assert float(scales.grad[0]) == pytest.approx((exact(1.21) - exact(1.19)) / 0.02, abs=error)
+
+
+def test_parts_of_the_rows_add_up_to_all_of_them(judgement, monkeypatch):
+    one = torch.tensor(1.0)
+    whole = list(SampledNLL(judgement)(one, one, one))
+    monkeypatch.setattr("gwi.fitting.logit_scales.HELD_DRAWS", 32 * 5 * 700)
+    parts = list(SampledNLL(judgement)(one, one, one))
+    assert (len(whole), len(parts)) == (1, 5)
+    assert float(sum(parts)) == pytest.approx(float(whole[0]), abs=2e-3)
+
+
+def test_robust_max_has_the_variance_that_a_thorough_search_finds(judgement):
+    robust = replace(judgement, epsilon=0.01)
+    scale, alpha, _ = choose_scales(robust, "auto")
+
+    def thorough(log_alpha):
+        return robust.nll(1.0, np.full(5, np.exp(log_alpha)), 0.0) + 0.5 * (log_alpha / 1.5) ** 2 / 3000
+
+    best = minimize_scalar(thorough, bounds=(-8, 2), method="bounded", options={"xatol": 1e-4}).x
+    assert scale == 1.0
+    assert np.log(alpha[0]) == pytest.approx(best, abs=0.05)

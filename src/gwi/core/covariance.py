@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -169,6 +169,18 @@ class CovarianceProblem:
         """Φ L_k/n."""
         return self.features @ self.prior_factor / self.features.shape[1]
 
+    @cached_property
+    def at_zero(self) -> tuple[Float[Tensor, "q r"], float]:
+        """L_kᵀ L₀, and its nuclear norm over n."""
+        fixed = self.prior_factor.mT @ self.residual_factor
+        return fixed, float(nuclear_norm(fixed)) / self.features.shape[1]
+
+    def under(self, precision: Float[Tensor, " n"], divergence_weight: float) -> CovarianceProblem:
+        """J on the same points with another A and β; what depends on neither is not computed again."""
+        other = replace(self, precision=precision, divergence_weight=divergence_weight)
+        vars(other).update(cross=self.cross, at_zero=self.at_zero)
+        return other
+
 
 @torch.no_grad()
 def covariance_problem(
@@ -268,16 +280,14 @@ def wasserstein_covariance(
         >>> solution.duality_gap < 1e-5  # how far from the optimum at most
         True
     """
-    accurate = tolerance < 1e-5
-    phi, beta = problem.features, problem.divergence_weight
+    accurate, phi, beta = tolerance < 1e-5, problem.features, problem.divergence_weight
     num_inducing, num_points = phi.shape
-    gram_factor = problem.gram_factor
-    fixed = problem.prior_factor.mT @ problem.residual_factor
+    gram_factor, (fixed, fidelity_at_zero) = problem.gram_factor, problem.at_zero
     # The optimum when Z explains every point, exact there for any σ²(x): S = F Fᵀ, F = β (ΦAΦᵀ)⁻¹ ΦΦᵀ.
     factor = beta * cholesky_solve(gram_factor, phi @ phi.mT / num_points)
     linear_at_zero = float((problem.precision * problem.residual_factor.square().sum(-1)).mean())
     prior_variance = float(problem.prior_factor.square().sum()) / num_points
-    at_zero = float(covariance_objective(problem, torch.zeros_like(factor)))
+    at_zero = linear_at_zero + beta * (prior_variance - 2 * fidelity_at_zero)
     objectives: list[float] = []
     lower_bound, scale = -math.inf, 1.0
     for _ in range(max_iterations):
@@ -292,27 +302,23 @@ def wasserstein_covariance(
         factor = beta * cholesky_solve(gram_factor, problem.cross @ (left @ right[:, -num_inducing:]))
     # At small β the optimum is often S = 0, which F only approaches. Where zero is as good, it is the answer.
     if at_zero - lower_bound <= tolerance * scale:
-        factor, objectives = torch.zeros_like(factor), [*objectives, at_zero]
-    s = factor @ factor.mT
-    gap = relative_gap(problem, s, lower_bound, objectives[-1])
-    return CovarianceSolution(s, objectives[-1], gap, tuple(objectives), gap <= tolerance, lower_bound)
+        factor, objectives, scale = torch.zeros_like(factor), [*objectives, at_zero], linear_at_zero + beta * prior_variance
+    gap = max(objectives[-1] - lower_bound, 0.0) / scale
+    return CovarianceSolution(factor @ factor.mT, objectives[-1], gap, tuple(objectives), gap <= tolerance, lower_bound)
 
 
 @torch.no_grad()
-def relative_gap(
-    problem: CovarianceProblem, s: Float[Tensor, "M M"], lower_bound: float | None = None, objective: float | None = None
-) -> float:
+def relative_gap(problem: CovarianceProblem, s: Float[Tensor, "M M"], lower_bound: float | None = None) -> float:
     """An upper bound on J(S) − min J, relative to the sum of J's positive terms, of any S.
 
     Args:
         problem: J.
         s: S, positive semi-definite.
         lower_bound: what no J is below, where a solver has found it; that of S itself otherwise.
-        objective: J(S), where it is known.
     """
     factor = positive_semidefinite_factor(s, name="S")
     phi = problem.features
-    value = float(covariance_objective(problem, factor)) if objective is None else objective
+    value = float(covariance_objective(problem, factor))
     if lower_bound is None:
         blocks = [problem.residual_factor, phi.mT @ factor]
         parts = singular_parts(problem.prior_factor.mT @ torch.cat(blocks, dim=1), accurate=True)

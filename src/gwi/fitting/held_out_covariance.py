@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -203,7 +204,7 @@ class CovarianceSolver:
             if problem is None:
                 spread = level * (1 - 1 / float(shrinkage(noise_variance, self.data.num_rows, b))) ** 2
             else:
-                part = replace(problem, precision=problem.precision - 1.0 + b, divergence_weight=b)
+                part = problem.under(problem.precision - 1.0 + b, b)
                 s = wasserstein_covariance(part, tolerance=ROUGH_TOLERANCE, max_iterations=30).whitened_covariance
                 likelihood = part.precision - b
                 factor = positive_semidefinite_factor(s, name="S")
@@ -288,15 +289,21 @@ class CovarianceSolver:
         return torch.cat(parts)
 
     def _problem(self, noise_variance: float, beta: float) -> CovarianceProblem:
-        data, z = self.data, self.z
-        rows = torch.randperm(len(data.x), generator=torch.Generator().manual_seed(0))[: 2 * len(z)].to(data.x.device)
+        precision = beta + self.data.num_rows * self.data.weight[self._rows_of_points] / (2 * noise_variance)
+        return self._at_points.under(precision, beta)
+
+    @cached_property
+    def _rows_of_points(self) -> Tensor:
+        """Rows that stand for all in W₂."""
+        count, device = 2 * len(self.z), self.data.x.device
+        return torch.randperm(len(self.data.x), generator=torch.Generator().manual_seed(0))[:count].to(device)
+
+    @cached_property
+    def _at_points(self) -> CovarianceProblem:
+        """J on these rows, with any noise and any β."""
+        x = self.data.x[self._rows_of_points]
         return covariance_problem(
-            self.prior.kernel,
-            z,
-            data.x[rows],
-            noise_variance=noise_variance / data.weight[rows],
-            num_data=data.num_rows,
-            divergence_weight=beta,
+            self.prior.kernel, self.z, x, noise_variance=1.0, num_data=self.data.num_rows, divergence_weight=1.0
         )
 
     def _solved(self, noise_variance: float, beta: float, tolerance: float) -> tuple[Float[Tensor, "M M"], float]:
@@ -307,8 +314,9 @@ class CovarianceSolver:
             bounded = bounded_by_prior(s)
             return bounded, relative_gap(problem, bounded)
         solution = wasserstein_covariance(problem, tolerance=tolerance, max_iterations=30)
-        bounded = bounded_by_prior(solution.whitened_covariance)
-        return bounded, relative_gap(problem, bounded, solution.lower_bound)
+        s = bounded_by_prior(solution.whitened_covariance)
+        changed = s is not solution.whitened_covariance
+        return s, relative_gap(problem, s, solution.lower_bound) if changed else solution.duality_gap
 
 
 def decided_kind(covariance: Covariance, sparse: CovarianceName, *, all_rows: bool) -> CovarianceName:
