@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.tables.common.records import append, read
+from gwi.core.bounded_covariance import bounded_by_prior
 from gwi.core.context import ContextKind, context_covariance, context_rows, noise_sized_points
 from gwi.core.covariance import (
-    bounded_by_prior,
     covariance_problem,
     matched_divergence_weight,
     relative_gap,

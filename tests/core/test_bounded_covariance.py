@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gwi.core.bounded_covariance import bounded_wasserstein_covariance
+from gwi.core.bounded_covariance import bounded_by_prior, bounded_wasserstein_covariance
 from gwi.core.covariance import (
-    bounded_by_prior,
     covariance_objective,
     covariance_problem,
     relative_gap,

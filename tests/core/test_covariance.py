@@ -7,8 +7,8 @@ import torch
 from benchmarks.tables.uci.data import load_uci, standardise
 
 from gwi import GWIRegressor
+from gwi.core.bounded_covariance import bounded_by_prior
 from gwi.core.covariance import (
-    bounded_by_prior,
     covariance_objective,
     covariance_problem,
     matched_divergence_weight,

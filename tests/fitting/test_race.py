@@ -68,6 +68,18 @@ def test_without_outputs_only_the_loss_counts(race):
     assert any(lost(steps, 1.0, None) for steps in range(10, 400, 10))
 
 
+def test_who_is_done_is_worth_it_where_a_mix_with_the_others_is_better(race):
+    some = torch.arange(400) < 80
+    own_errors, same_errors = outputs(race, 0.1).mT, outputs(race, 0.01, like=1.0).mT
+    assert race.is_worth_it(own_errors)
+    assert race.gain(own_errors) == pytest.approx(0.5, abs=0.1)  # Errors that know nothing of each other halve.
+    assert not race.is_worth_it(same_errors)
+    assert race.at(some).gain(own_errors[:, some]) == pytest.approx(race.gain(own_errors), abs=0.15)
+    # A loss below zero, as of a density, has no shares.
+    below = Race(lambda outputs, targets: race.loss(outputs, targets) - 1, race.y, race.weight, race.others)
+    assert below.is_worth_it(same_errors)
+
+
 def test_a_late_mean_is_fitted_once_and_only_when_asked():
     calls = []
 

@@ -58,6 +58,36 @@ def test_a_forest_is_judged_by_few_trees_of_each_fold_and_grown_when_it_is_asked
     assert len(member.mean._found) == 1
 
 
+def test_a_forest_that_adds_nothing_to_the_others_is_left_out_after_one_fold(monkeypatch):
+    data, task, how = regression_data()
+    fits = []
+    fitted = tree_learners.fitted
+    monkeypatch.setattr(tree_learners, "fitted", lambda *given: fits.append(1) or fitted(*given))
+    forest = JudgedForest(ExtraTreesRegressor(50, random_state=0), "forest")
+    alone = learned(forest, data, task, options())
+    assert len(fits) == 5
+    y = data.held_out.y
+    know_it_all, know_nothing = (Race(task.loss, y, data.weight, others) for others in (y + 1e-3, torch.zeros_like(y)))
+    assert forest.learn(data, task, how, know_it_all) is None
+    assert len(fits) == 6
+    # Who is not left out is judged by the same trees, and none is grown twice.
+    data, task, how = regression_data()
+    member = learned(forest, data, task, how, know_nothing)
+    assert len(fits) == 11
+    torch.testing.assert_close(member.held_out, alone.held_out)
+
+
+@pytest.mark.unchecked
+def test_a_fit_says_which_mean_it_left_out():
+    x = np.random.default_rng(0).uniform(-2, 2, (150, 3))
+    model = GWIRegressor(random_state=0).fit(x, x @ [1.0, -2.0, 0.5] + 0.01 * np.random.default_rng(1).standard_normal(150))
+    assert "ExtraTreesRegressor" not in [member.name for member in model.summary_.members]
+    assert "hardly falls with it: ExtraTreesRegressor" in str(model.summary_)
+    # Who asks for it has it.
+    asked = GWIRegressor(["svgp", ExtraTreesRegressor(10)], random_state=0).fit(x, x.sum(1))
+    assert [member.name for member in asked.summary_.members] == ["svgp", "ExtraTreesRegressor"]
+
+
 def test_a_forest_judged_by_rows_of_their_own_sees_all_others():
     x_new, y_new = wave(40, seed=1)
     data, task, how = regression_data(validation=(x_new, y_new[:, None]))
@@ -139,9 +169,10 @@ def test_boosting_that_is_left_behind_stops_and_is_not_fitted_to_all_rows(monkey
 
 
 def test_the_default_of_classes_has_forests_and_boosting_of_the_plan():
-    x, y = wave(300)
-    model = GWIClassifier(random_state=0).fit(x, np.digitize(y, [-0.3, 0.3]))
+    # A board of fields, each with a label of its own, is what trees are made for.
+    rng = np.random.default_rng(0)
+    x, board = rng.uniform(0, 6, (400, 2)), rng.integers(0, 2, (6, 6))
+    model = GWIClassifier(random_state=0).fit(x, board[tuple(np.floor(x).astype(int).T)])
     names = [member.name for member in model.summary_.members]
     assert {"HistGradientBoostingClassifier", "ExtraTreesClassifier"} <= set(names)
-    assert type(HistGradientBoostingClassifier()).__name__ in names
     np.testing.assert_allclose(model.predict_proba(x).sum(1), 1.0)

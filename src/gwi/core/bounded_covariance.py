@@ -111,3 +111,16 @@ def _multiplier(
 
     minimize_lbfgs(value_and_gradient, [slope], max_iterations=max_iterations, tolerance=1e-14)
     return slope
+
+
+def bounded_by_prior(whitened_covariance: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+    """S with its eigenvalues above one brought down to one, so that r ≤ k everywhere.
+
+    J is minimised on points that stand for all. Where an inducing point has none of them nearby, J hardly feels its direction,
+    and the minimiser may give it any variance.
+    """
+    values, vectors = torch.linalg.eigh(whitened_covariance)
+    if values[-1] <= 1:
+        return whitened_covariance
+    # Beside large eigenvalues, those that are zero come out as rounding errors of either sign.
+    return (vectors * values.clamp(0.0, 1.0)) @ vectors.mT

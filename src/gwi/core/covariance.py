@@ -135,6 +135,7 @@ class CovarianceProblem:
         prior_factor: L_k with L_k L_kᵀ = L₀ L₀ᵀ + ΦᵀΦ to the last bit, so that S = I is Q = P.
         precision: A_i = β + N / 2σ²(x_i).
         divergence_weight: β.
+        base: J on the same points with another A and β, which has what depends on neither.
     """
 
     features: Float[Tensor, "M n"]
@@ -142,6 +143,7 @@ class CovarianceProblem:
     prior_factor: Float[Tensor, "n q"]
     precision: Float[Tensor, " n"]
     divergence_weight: float
+    base: CovarianceProblem | None = None
 
     def weighted(
         self, weights: Float[Tensor, " n"], likelihood: Float[Tensor, " n"], divergence_weight: float
@@ -167,19 +169,21 @@ class CovarianceProblem:
     @cached_property
     def cross(self) -> Float[Tensor, "M q"]:
         """Φ L_k/n."""
-        return self.features @ self.prior_factor / self.features.shape[1]
+        return self.base.cross if self.base else self.features @ self.prior_factor / self.features.shape[1]
 
     @cached_property
-    def at_zero(self) -> tuple[Float[Tensor, "q r"], float]:
-        """L_kᵀ L₀, and its nuclear norm over n."""
-        fixed = self.prior_factor.mT @ self.residual_factor
-        return fixed, float(nuclear_norm(fixed)) / self.features.shape[1]
+    def fixed(self) -> Float[Tensor, "q r"]:
+        """L_kᵀ L₀."""
+        return self.base.fixed if self.base else self.prior_factor.mT @ self.residual_factor
+
+    @cached_property
+    def fidelity_at_zero(self) -> float:
+        """The nuclear norm of L_kᵀ L₀ over n."""
+        return self.base.fidelity_at_zero if self.base else float(nuclear_norm(self.fixed)) / self.features.shape[1]
 
     def under(self, precision: Float[Tensor, " n"], divergence_weight: float) -> CovarianceProblem:
         """J on the same points with another A and β; what depends on neither is not computed again."""
-        other = replace(self, precision=precision, divergence_weight=divergence_weight)
-        vars(other).update(cross=self.cross, at_zero=self.at_zero)
-        return other
+        return replace(self, precision=precision, divergence_weight=divergence_weight, base=self.base or self)
 
 
 @torch.no_grad()
@@ -282,27 +286,36 @@ def wasserstein_covariance(
     """
     accurate, phi, beta = tolerance < 1e-5, problem.features, problem.divergence_weight
     num_inducing, num_points = phi.shape
-    gram_factor, (fixed, fidelity_at_zero) = problem.gram_factor, problem.at_zero
+    gram_factor = problem.gram_factor
     # The optimum when Z explains every point, exact there for any σ²(x): S = F Fᵀ, F = β (ΦAΦᵀ)⁻¹ ΦΦᵀ.
     factor = beta * cholesky_solve(gram_factor, phi @ phi.mT / num_points)
-    linear_at_zero = float((problem.precision * problem.residual_factor.square().sum(-1)).mean())
+    residual = problem.residual_factor.square().sum(-1)
+    linear_at_zero = float((problem.precision * residual).mean())
     prior_variance = float(problem.prior_factor.square().sum()) / num_points
-    at_zero = linear_at_zero + beta * (prior_variance - 2 * fidelity_at_zero)
+
+    def at_zero(most: float) -> float:
+        """J(0), or what it is not below where that is more than anybody asks for: a nuclear norm is a factorisation."""
+        at_least = linear_at_zero + beta * (prior_variance - 2 * math.sqrt(prior_variance * float(residual.mean())))
+        if at_least > most:
+            return at_least
+        return linear_at_zero + beta * (prior_variance - 2 * problem.fidelity_at_zero)
+
     objectives: list[float] = []
     lower_bound, scale = -math.inf, 1.0
     for _ in range(max_iterations):
         moving = problem.prior_factor.mT @ (phi.mT @ factor)
-        left, values, right = parts = singular_parts(torch.cat([fixed, moving], dim=1), accurate)
+        left, values, right = parts = singular_parts(torch.cat([problem.fixed, moving], dim=1), accurate)
         linear = linear_at_zero + float((gram_factor.mT @ factor).square().sum())
         objectives.append(linear + beta * (prior_variance - 2 * float(values.sum()) / num_points))
         scale = linear + beta * prior_variance
         lower_bound = max(lower_bound, objectives[-1] - duality_bound(problem, factor, parts, accurate))
-        if min(at_zero, objectives[-1]) - lower_bound <= tolerance * scale:
+        if min(at_zero(objectives[-1] + tolerance * scale), objectives[-1]) - lower_bound <= tolerance * scale:
             break
         factor = beta * cholesky_solve(gram_factor, problem.cross @ (left @ right[:, -num_inducing:]))
     # At small β the optimum is often S = 0, which F only approaches. Where zero is as good, it is the answer.
-    if at_zero - lower_bound <= tolerance * scale:
-        factor, objectives, scale = torch.zeros_like(factor), [*objectives, at_zero], linear_at_zero + beta * prior_variance
+    zero = at_zero(objectives[-1] + tolerance * scale)
+    if zero - lower_bound <= tolerance * scale:
+        factor, objectives, scale = torch.zeros_like(factor), [*objectives, zero], linear_at_zero + beta * prior_variance
     gap = max(objectives[-1] - lower_bound, 0.0) / scale
     return CovarianceSolution(factor @ factor.mT, objectives[-1], gap, tuple(objectives), gap <= tolerance, lower_bound)
 
@@ -327,19 +340,6 @@ def relative_gap(problem: CovarianceProblem, s: Float[Tensor, "M M"], lower_boun
     prior_variance = float(problem.prior_factor.square().sum()) / phi.shape[1]
     scale = float((problem.precision * variance).mean()) + problem.divergence_weight * prior_variance
     return max(value - lower_bound, 0.0) / scale
-
-
-def bounded_by_prior(whitened_covariance: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
-    """S with its eigenvalues above one brought down to one, so that r ≤ k everywhere.
-
-    J is minimised on points that stand for all. Where an inducing point has none of them nearby, J hardly feels its direction,
-    and the minimiser may give it any variance.
-    """
-    values, vectors = torch.linalg.eigh(whitened_covariance)
-    if values[-1] <= 1:
-        return whitened_covariance
-    # Beside large eigenvalues, those that are zero come out as rounding errors of either sign.
-    return (vectors * values.clamp(0.0, 1.0)) @ vectors.mT
 
 
 def trained_covariance(

@@ -27,7 +27,7 @@ AVERAGE_POWER = 9
 FIRST_LOOK, LOOK_SHARE = 10, 1 / 12
 # Training ends when the best step is so far behind, in steps and as a share of those done; and when all but this share of the
 # steps have lowered the held-out loss by less than that share of it.
-PATIENCE, PATIENCE_SHARE, LATE_SHARE, LEAST_GAIN, FEWEST_STEPS = 100, 0.35, 0.6, 0.06, 300
+PATIENCE, PATIENCE_SHARE, LATE_SHARE, LEAST_GAIN, FEWEST_STEPS = 50, 0.35, 0.6, 0.06, 300
 # So many held-out rows say when to stop; with more than that, the choice flatters none of them.
 MOST_JUDGES = 20_000
 # Rows in a batch, for few rows and for many; and rows evaluated at a time.

@@ -79,5 +79,5 @@ class OwnLearner(ABC):
     name: str
 
     @abstractmethod
-    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending:
-        """Train it, or ask it, and judge it; where there is something to beat it may give up."""
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending | None:
+        """Train it, or ask it, and judge it; where there is something to beat it may give up, or be left out: None."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -37,14 +37,14 @@ from gwi.fitting.held_out_covariance import (
     with_context,
 )
 from gwi.fitting.hyperparameters import PriorChoice, choose_prior, row_kernel
-from gwi.fitting.jobs import OwnLearner, run_pending
+from gwi.fitting.jobs import OwnLearner, Pending, run_pending
 from gwi.fitting.late import settled
 from gwi.fitting.learners import learn, name_of, stack
 from gwi.fitting.plan import lessened
 from gwi.fitting.priors import finite_means, under, with_prior_mean
 from gwi.fitting.race import Race
 from gwi.fitting.task import Fit, Member, StackedMean, Task
-from gwi.fitting.tree_learners import Boosting
+from gwi.fitting.tree_learners import Boosting, JudgedForest
 
 # Nats of held-out rows by which another mean must be better than the stack. On practice tables with 60, 100 and 200 rows the GP
 # by itself then lowers the NLL by 0.01, 0.03 and 0.04 on average; with no margin 60 rows lose 0.02.
@@ -148,7 +148,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
     )
     # Processes that share the rows have all found it, each to its own last digit.
     prior = under(options.divergence, data.agreed(prior))
-    members = _learned(list(enumerate(items)), data, task, prior, options, races=races)
+    members, race_note = _learned(list(enumerate(items)), data, task, prior, options, races=races)
     stacked = task.stack(members, data.held_out)
     if len(stacked.members) > 1:
         stacked = task.reweighed(stacked, data.held_out, variance_before_noise(data, prior.fit, prior.inducing_points))
@@ -158,7 +158,7 @@ def fit(data: FitData, task: Task, means: Sequence[Any] | None, options: FitOpti
     tries += [] if prior.of_bound is None else [(prior.of_bound, stacked, SURE_GAIN_OF_MANY)]
     best: Fit | None = None
     for choice, weighed, gain in tries:
-        found = finish(data.noted(task.note, plan_note, kernel_note), task, choice, weighed, options)
+        found = finish(data.noted(task.note, plan_note, kernel_note, race_note), task, choice, weighed, options)
         if best is None or data.agreed(found.summary.held_out_nll[1] < best.summary.held_out_nll[1] - gain):
             best = found
     assert best is not None
@@ -197,23 +197,49 @@ def sampled(data: FitData, most: int | float) -> FitData:
 
 def _learned(
     items: list[tuple[int, Any]], data: FitData, task: Task, prior: PriorChoice, options: FitOptions, *, races: bool
-) -> tuple[Member, ...]:
-    """The means in the order of the items; those of our own plan that cost time run against those that are there already."""
+) -> tuple[tuple[Member, ...], str]:
+    """The means in the order of the items, and a note on those that are not among them."""
     found: dict[int, Member] = {}
-    late = [(place, item) for place, item in items if races and (item == "network" or isinstance(item, Boosting))]
-    late = [] if len(late) == len(items) else late
-    for wave in ([entry for entry in items if entry not in late], *([entry] for entry in late)):
+    for wave in _waves(items, found, data, task) if races else [items]:
         race = _race(tuple(found.values()), data, task) if found else None
-        learned = []
+        learned: dict[int, Member | Pending] = {}
         for place, item in wave:
             options.report(name_of(item), 0.0)
             if isinstance(item, OwnLearner):
-                learned.append(item.learn(data, task, options, race))
+                member = item.learn(data, task, options, race)
             else:
-                learned.append(learn(item, data, task, prior.fit, prior.basis, options, place, race))
+                member = learn(item, data, task, prior.fit, prior.basis, options, place, race)
+            if member is not None:
+                learned[place] = member
         # Fits that can be done apart are done together.
-        found |= dict(zip((place for place, _ in wave), run_pending(data, learned, options), strict=True))
-    return tuple(found[place] for place, _ in items)
+        found |= dict(zip(learned, run_pending(data, list(learned.values()), options), strict=True))
+    left_out = [name_of(item) for place, item in items if place not in found]
+    note = f"left out, because the held-out loss hardly falls with it: {', '.join(left_out)}" if left_out else ""
+    return tuple(found[place] for place, _ in items if place in found), note
+
+
+def _waves(items: list[tuple[int, Any]], found: dict[int, Member], data: FitData, task: Task) -> Iterator[list[tuple[int, Any]]]:
+    """Means of our own plan, those that cost little first; each that costs time then runs against those that were `found`.
+
+    A forest comes before the others, and may be left out after a look at one fold. Where it has most of the weight, boosting sets
+    the bar for networks, else they for boosting: who comes last stops sooner.
+    """
+    forests = [entry for entry in items if isinstance(entry[1], JudgedForest)]
+    late = [entry for entry in items if entry[1] == "network" or isinstance(entry[1], Boosting)]
+    first = [entry for entry in items if entry not in forests + late]
+    if not first:
+        yield items
+        return
+    yield first
+    for entry in forests:
+        yield [entry]
+    if late and len(found) > 1:
+        places = list(found)
+        weights = task.stack(tuple(found.values()), data.held_out).weights.mean(0)
+        of_forests = weights[[places.index(place) for place, _ in forests if place in found]].sum()
+        late.sort(key=lambda entry: isinstance(entry[1], Boosting) != bool(of_forests > weights.sum() / 2))
+    for entry in late:
+        yield [entry]
 
 
 def _race(members: tuple[Member, ...], data: FitData, task: Task) -> Race:

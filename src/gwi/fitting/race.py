@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gwi.core.early_stopping import GivesUp
@@ -43,6 +43,21 @@ class Race:
     def mean_loss(self, outputs: Float[Tensor, "J V"]) -> float:
         """Over the held-out rows."""
         return float((self.loss(outputs.mT, self.y.mT) * self.weight).sum() / self.weight.sum())
+
+    def at(self, rows: Bool[Tensor, " V"]) -> Race:
+        """The race at some of the rows."""
+        return Race(self.loss, self.y[:, rows], self.weight[rows], self.others[:, rows])
+
+    def gain(self, outputs: Float[Tensor, "J V"]) -> float:
+        """The share of the others' loss that a mix with them saves."""
+        own, bar = outputs.to(self.others), self.mean_loss(self.others)
+        with torch.no_grad():
+            mixed = min(self.mean_loss((1 - share) * self.others + share * own) for share in SHARES)
+        return max(0.0, 1 - mixed / bar) if bar > 0 else 0.0
+
+    def is_worth_it(self, outputs: Float[Tensor, "J V"]) -> bool:
+        """Whether the others gain by a newcomer that is done; of a loss below zero nobody knows."""
+        return self.mean_loss(self.others) <= 0 or self.gain(outputs) >= LEAST_GAIN
 
     def runner(self, most: int) -> GivesUp:
         """For one mean, which may do so many steps."""
@@ -83,7 +98,4 @@ class _Runner:
     def _gain(self, outputs: Tensor | None) -> float:
         if outputs is None or outputs.shape[0] != self.race.others.shape[1]:
             return math.nan
-        own = outputs.mT.to(self.race.others)
-        with torch.no_grad():
-            mixed = min(self.race.mean_loss((1 - share) * self.race.others + share * own) for share in SHARES)
-        return max(0.0, 1 - mixed / self.bar)
+        return self.race.gain(outputs.mT)

@@ -252,6 +252,12 @@ class Task(ABC):
         """Coefficients and intercepts that our own network starts from; None where it finds a linear path itself."""
         return None
 
+    def in_scale(
+        self, outputs: Float[Tensor, "J V"], y: Float[Tensor, "C V"], weight: Float[Tensor, " V"]
+    ) -> Float[Tensor, "J V"]:
+        """Outputs as they suit these rows best: what they are mixed with others as."""
+        return outputs
+
     def num_epochs(self, num_rows: int) -> int:
         """Of a user's network."""
         return MEMBER_EPOCHS

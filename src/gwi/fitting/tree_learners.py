@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gwi.core.early_stopping import never
 from gwi.core.means import FixedMean, OriginalRowsMean
-from gwi.fitting.data import FitData, FitOptions
+from gwi.fitting.data import FitData, FitOptions, at_rows
 from gwi.fitting.jobs import OwnLearner, Pending, on_one_worker
 from gwi.fitting.late import LateMean
 from gwi.fitting.learners import estimator_learner, fitted
@@ -30,18 +30,20 @@ from gwi.predictors.trees import first_rounds
 
 # Trees of each fold that judge a forest.
 JUDGING_TREES = 30
-# Rounds of boosting before held-out rows are looked at for the first time; then as many more each time as there are.
+# Rounds of boosting before held-out rows are looked at for the first time; then half as many more each time as there are.
 FIRST_ROUNDS = 16
 # Rounds between which the best is looked for, as a share of those done.
 LOOK_SHARE = 1 / 6
-# Boosting ends when the best round is this share of those done behind, or when the last half of them have lowered the held-out
-# loss by less than this share of it.
-PATIENCE_SHARE, LEAST_GAIN = 0.3, 0.004
+# Boosting ends when the best round is this share of those done behind, or when the last third of them, which grew since the look
+# before, have lowered the held-out loss by less than this share of it: half a hundredth of a nat.
+PATIENCE_SHARE, LATE_SHARE, LEAST_GAIN = 0.3, 1 / 3, 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedForest(OwnLearner):
     """A forest that few trees of each fold judge; all its trees, of all rows, are grown only where the stack has a weight for it.
+
+    In a race the trees of the first fold come first, and the forest is left out where they have nothing to add.
 
     Attributes:
         estimator: unfitted, with the number of all trees.
@@ -51,7 +53,7 @@ class JudgedForest(OwnLearner):
     estimator: Any
     name: str
 
-    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending:
+    def learn(self, data: FitData, task: Task, options: FitOptions, race: Race | None) -> Member | Pending | None:
         """Trees of each fold; a forest of all rows where none judge in folds."""
         held_out = data.held_out
         if held_out.fold is None:
@@ -59,10 +61,18 @@ class JudgedForest(OwnLearner):
         most = int(self.estimator.get_params()["n_estimators"])
         few = clone(self.estimator).set_params(n_estimators=min(most, JUDGING_TREES))
         x, weight, targets = _own_rows(data), data.weight.cpu().numpy(), task.estimator_targets(data)
-        jobs = [
+        jobs: list[Callable[[], tuple[Any, float]]] = [
             partial(_fitted_rows, few, data.seed(), x, target, weight, others.cpu().numpy())
             for target, (_, others) in zip(targets[1:], held_out.splits(), strict=True)
         ]
+        if race is not None:
+            first = data.decided(partial(on_one_worker, jobs[0]))
+            inside, _ = next(held_out.splits())
+            here = race.at(inside)
+            outputs = at_rows(_mean(first[0], data, task), held_out.x[inside])
+            if not data.agreed(here.is_worth_it(task.in_scale(outputs, here.y, here.weight))):
+                return None
+            jobs[0] = partial(_as_it_is, first)
         job = partial(_fitted_mean, self.estimator, data.seed(), data, targets[0], weight, np.ones(len(x), bool), task)
         return _PendingForest(self.name, tuple(jobs), task, LateMean(job))
 
@@ -157,7 +167,7 @@ def _grown(
     gives_up = never if race is None else race.runner(most)
     done, over = 0, False
     while done < most and not over:
-        before, done = done, min(most, max(FIRST_ROUNDS, 2 * done))
+        before, done = done, min(most, max(FIRST_ROUNDS, 3 * done // 2))
         # Growing models come back with their trees: joblib may have grown them in other processes.
         models = Parallel(n_jobs=options.n_jobs)(delayed(on_one_worker)(partial(part.grown, done, task)) for part in growing)
         growing = [
@@ -182,7 +192,7 @@ def _grown(
             looks.append((rounds, best[1]))
             over = gives_up(rounds, best[1], outputs.mT)
         options.report(name, done / most)
-        early = [value for rounds, value in looks if rounds <= done / 2] or [looks[0][1]]
+        early = [value for rounds, value in looks if rounds <= (1 - LATE_SHARE) * done + 1] or [looks[0][1]]
         gained = early[-1] - best[1] >= LEAST_GAIN * abs(early[-1])
         over = over or not gained or done - best[0] > PATIENCE_SHARE * done
     assert predicted is not None
@@ -208,6 +218,11 @@ def _fitted_rows(
     start = time.perf_counter()
     model = clone(estimator).set_params(random_state=seed)
     return fitted(model, x[rows], target[rows], weight[rows]), time.perf_counter() - start
+
+
+def _as_it_is(done: tuple[Any, float]) -> tuple[Any, float]:
+    """What was fitted already."""
+    return done
 
 
 def _fitted_mean(
