@@ -25,6 +25,9 @@ for line in sys.stdin:
         time.sleep(60)
     elif do == "end":
         sys.exit(1)
+    elif do == "open" and len(sys.argv) > 1:
+        print(json.dumps({"error": "It is empty."}), flush=True)
+        continue
     elif do == "long":
         print("x" * 100_000, flush=True)
     elif do == "nonsense":
@@ -38,9 +41,12 @@ def table(tmp_path, monkeypatch):
     """A table whose process is quick to begin."""
     usual = asyncio.create_subprocess_exec
     monkeypatch.setattr(tables, "LONGEST_ANSWER", 50_000)
-    monkeypatch.setattr(
-        asyncio, "create_subprocess_exec", lambda *command, **options: usual(sys.executable, "-c", PROCESS, **options)
-    )
+
+    def quick(*command, **options):
+        more = command[3:] if command[1] == "-c" else ()
+        return usual(sys.executable, "-c", PROCESS, *more, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", quick)
     return PlayTable(tmp_path, "data.csv")
 
 
@@ -112,6 +118,26 @@ def test_a_process_that_cannot_be_had_leaves_no_table_that_is_read_for_ever(tabl
         await table._work
         assert table.state == "refused"
         assert "does not answer as it should (OSError)" in table.error
+
+    asyncio.run(run())
+
+
+def test_a_file_that_is_refused_keeps_no_process(table, monkeypatch):
+    usual = asyncio.create_subprocess_exec
+
+    async def run():
+        begun = []
+
+        async def refuses(*command, **options):
+            begun.append(await usual("", "-c", PROCESS, "refuse", **options))
+            return begun[0]
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", refuses)
+        table.read()
+        await table._work
+        assert (table.state, table.error) == ("refused", "It is empty.")
+        assert table._process is None
+        assert begun[0].returncode is not None
 
     asyncio.run(run())
 

@@ -47,6 +47,7 @@ class PlayTable:
         error: one sentence, of what went wrong last.
         ticket: without which nobody reads the report.
         begun: when what is under way began.
+        is_closed: whether it was let go of.
     """
 
     folder: Path
@@ -59,6 +60,7 @@ class PlayTable:
     error: str = ""
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     begun: float = field(default_factory=time.monotonic)
+    is_closed: bool = False
     _process: asyncio.subprocess.Process | None = None
     _work: asyncio.Task[None] | None = None
     # One question to the process at a time, and one end.
@@ -66,7 +68,6 @@ class PlayTable:
     _ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Why the process is no more that held the model.
     _lost: str = ""
-    _is_closed: bool = False
 
     def read(self) -> None:
         """Begin to read the file."""
@@ -78,6 +79,8 @@ class PlayTable:
             self.state = "open"
         except UserError as error:
             self.state, self.error = "refused", str(error)
+            # It would go on to import what a fit needs, and wait for one.
+            await self._kill("the file was refused")
 
     def fit(self, target: int, task: str, max_time: float) -> None:
         """Begin to fit.
@@ -151,7 +154,7 @@ class PlayTable:
 
     async def close(self) -> None:
         """End the process, and leave nothing behind."""
-        self._is_closed = True
+        self.is_closed = True
         async with self._ending:
             await self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -183,7 +186,7 @@ class PlayTable:
             UserError: with its sentence, or when it takes too long, or ends, or has ended with the model.
         """
         async with self._asking:
-            if self._is_closed:
+            if self.is_closed:
                 raise UserError(CLOSED)
             of_model = asked["do"] in ("predict", "explain")
             if of_model and self._process is None:
@@ -208,10 +211,10 @@ class PlayTable:
             except EOFError:
                 await self._kill("its process has ended, for want of memory perhaps")
                 ended = "The process that held the table has ended, for want of memory perhaps; try fewer rows or columns."
-                raise self._no_model() if of_model else UserError(CLOSED if self._is_closed else ended) from None
+                raise self._no_model() if of_model else UserError(CLOSED if self.is_closed else ended) from None
 
     def _no_model(self) -> UserError:
-        if self._is_closed:
+        if self.is_closed:
             return UserError(CLOSED)
         return UserError(f"The model is no longer at hand: {self._lost}. Fit again, with fewer rows or columns.")
 
@@ -263,7 +266,7 @@ class PlayTables:
         Raises:
             UserError: when the file cannot be read.
         """
-        known = secrets.token_urlsafe(16)
+        known, table = secrets.token_urlsafe(16), None
         try:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="gwi-play-"))
@@ -275,10 +278,11 @@ class PlayTables:
                 await self.remove(next(iter(self._tables)))
             await asyncio.to_thread(_keep, content, table.folder / table.name)
         except OSError as error:
-            await self.remove(known)
-            raise UserError(f"{printable(file_name(name))} cannot be kept: {error.strerror}.") from error
-        if self._tables.get(known) is not table:
-            # Others came meanwhile, or the end.
+            if table is None or not table.is_closed:
+                await self.remove(known)
+                raise UserError(f"{printable(file_name(name))} cannot be kept: {error.strerror}.") from error
+        if table.is_closed:
+            # Others came meanwhile, or the end: nothing is to stay of what was kept since.
             await table.close()
             raise UserError(CLOSED)
         table.read()
