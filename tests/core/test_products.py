@@ -81,6 +81,18 @@ def test_many_points_are_multiplied_by_blocks_and_many_rows_by_chunks():
         torch.testing.assert_close(found, torch.cat(wanted, dim=1), rtol=0, atol=1e-13)
 
 
+def test_where_digits_are_short_rows_are_whitened_and_multiplied_by_chunks_too():
+    kernel = default_kernel(2, lengthscale=10.0, outputscale=1.7).requires_grad_(False)
+    posterior = exact(kernel, rows(200), 1e-4)
+    prepared = agree(posterior, rows(20, seed=1), 1e-9)
+    assert prepared.products.factor is not None
+    x = rows(prepared.products.chunk_rows + 1, seed=3)
+    with torch.no_grad():
+        for found, wanted in zip(prepared.marginals(x), posterior.marginals(x), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+        torch.testing.assert_close(prepared.mean_at(x), posterior.mean_at(x), rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("num_outputs", [1, 3])
 @pytest.mark.parametrize("kind", ["zero", "one number", "diagonal", "any", "above the prior"])
 def test_every_covariance_has_its_root(num_outputs, kind):

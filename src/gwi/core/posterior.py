@@ -78,10 +78,10 @@ class CachedPosterior(nn.Module):
             root = roots.of_whitened()
         self.groups = nn.ModuleList(group for other in (*others, *left) for group in other.group(len(members), num_outputs))
         self.shares_basis = [bool((part != 0).any()) for part in coefficients]
-        # Products are for what is at rest; they need the kernel's closed form, and R beside k_Z.
+        # Products are for what is at rest; they need the kernel's closed form.
         self.products: KernelProducts | None = None
-        if self.basis.closed is not None and self.basis.factor is None:
-            self.products = KernelProducts(self.basis.closed, coefficients.flatten(0, 1), root)
+        if self.basis.closed is not None:
+            self.products = KernelProducts(self.basis.closed, coefficients.flatten(0, 1), root, self.basis.factor)
         self.handover = mean.handover if isinstance(mean, ConvexMean) else None
         self.register_buffer("matrix", root.matrix)
         self.register_buffer("spectrum", root.spectrum)
@@ -132,19 +132,17 @@ class CachedPosterior(nn.Module):
     def _mean(self, x: Tensor, own: Tensor, variance: Tensor | None) -> tuple[Tensor, Tensor]:
         """m_Q, and √w_k (m_k − m_Q) of each member; no member where γ is zero. r is for weights that depend on it."""
         handover = self.handover
-        away = handover is not None and variance is not None and bool((variance > handover.known[:, None]).any())
-        # At home those have no part who only receive.
-        asked = [away or has for has in self.has_weight]
-        sums = list(own)
-        for group in cast("Iterable[KernelGroup]", self.groups):
-            wanted = [i for i, holds in enumerate(group.members) if holds and asked[i]]
-            found = group(x) if wanted else own
-            for i in wanted:
-                sums[i] = sums[i] + found[i]
-        values = [
-            reduce(torch.add, (term(x) for term in terms), part) if here else torch.zeros_like(part)
-            for part, terms, here in zip(sums, cast("Iterable[nn.ModuleList]", self.terms), asked, strict=True)
-        ]
+        values = self._members_at(x, own, self.has_weight)
+        away = False
+        if handover is not None and variance is not None:
+            beyond = (variance > handover.known[:, None]).any(0).nonzero()[:, 0]
+            away = len(beyond) > 0
+            # At home those have no part who only receive, so they are asked away from it and nowhere else.
+            receive = [not has for has in self.has_weight]
+            if away and any(receive):
+                found = self._members_at(x[beyond], own[..., beyond], receive)
+                for i in (i for i, only in enumerate(receive) if only):
+                    values[i] = values[i].index_copy(-1, beyond, found[i].expand_as(values[i][..., beyond]))
         if len(values) == 1:
             return values[0], own[:0]
         members = torch.stack(torch.broadcast_tensors(*values))
@@ -155,6 +153,19 @@ class CachedPosterior(nn.Module):
         if not self.disagrees:
             return mean, members[:0]
         return mean, weights.sqrt() * (members - mean)
+
+    def _members_at(self, x: Tensor, own: Tensor, asked: Sequence[bool]) -> list[Tensor]:
+        """What those members say that are asked, and zeros of others."""
+        sums = list(own)
+        for group in cast("Iterable[KernelGroup]", self.groups):
+            wanted = [i for i, holds in enumerate(group.members) if holds and asked[i]]
+            found = group(x) if wanted else own
+            for i in wanted:
+                sums[i] = sums[i] + found[i]
+        return [
+            reduce(torch.add, (term(x) for term in terms), part) if here else torch.zeros_like(part)
+            for part, terms, here in zip(sums, cast("Iterable[nn.ModuleList]", self.terms), asked, strict=True)
+        ]
 
     def parts(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
         """Mean, r and γ d² at each row; the variance of F is a r + γ d²."""
