@@ -74,7 +74,10 @@ class CachedPosterior(nn.Module):
         members, weights = _members(mean, lower.new_ones(num_outputs))
         own, others, self.terms = _taken_apart(members, kernel)
         self.basis, coefficients, left = own.prepared(len(members), num_outputs, lower, root)
+        # For variances that are averaged over many rows nearly as many digits are enough, and the solve can be left out.
+        self.nearly: KernelProducts | None = None
         if self.basis.factor is not None:
+            self.nearly = own.nearly(lower, coefficients, root)
             root = roots.of_whitened()
         self.groups = nn.ModuleList(group for other in (*others, *left) for group in other.group(len(members), num_outputs))
         self.shares_basis = [bool((part != 0).any()) for part in coefficients]
@@ -109,12 +112,13 @@ class CachedPosterior(nn.Module):
         return self._mean(x, own, None)[0]
 
     def _evaluate(
-        self, x: Float[Tensor, "N D"], coordinates: bool = False
+        self, x: Float[Tensor, "N D"], coordinates: bool = False, nearly: bool = False
     ) -> tuple[Float[Tensor, "K J N"], Float[Tensor, "*J N"], Tensor | None]:
         """What each member has of kernel means on Z, r, and c where it is asked for, from one evaluation of the kernel."""
-        if self.products is not None and not coordinates and not torch.is_grad_enabled():
-            sums, squares, kept = self.products(x)
-            prior: Tensor | float = self.products.closed.outputscale
+        products = self.nearly if nearly and self.nearly is not None else self.products
+        if products is not None and not coordinates and not torch.is_grad_enabled():
+            sums, squares, kept = products(x)
+            prior: Tensor | float = products.closed.outputscale
             return sums.reshape(*self.coefficients.shape[:2], len(x)), self._variance(prior, squares, kept), None
         basis = self.basis(x)
         c = basis if self.matrix is None else self.matrix @ basis
@@ -167,9 +171,11 @@ class CachedPosterior(nn.Module):
             for part, terms, here in zip(sums, cast("Iterable[nn.ModuleList]", self.terms), asked, strict=True)
         ]
 
-    def parts(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
-        """Mean, r and γ d² at each row; the variance of F is a r + γ d²."""
-        own, variance, _ = self._evaluate(x)
+    def parts(
+        self, x: Float[Tensor, "N D"], nearly: bool = False
+    ) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
+        """Mean, r and γ d² at each row; the variance of F is a r + γ d². Nearly: see `KernelTerms.nearly`."""
+        own, variance, _ = self._evaluate(x, nearly=nearly)
         mean, spread = self._mean(x, own, variance)
         mean, variance = torch.broadcast_tensors(mean, variance)
         if not len(spread):
@@ -180,9 +186,12 @@ class CachedPosterior(nn.Module):
         """r at each row, without the means."""
         return self._evaluate(x)[1].expand(len(self.scale), -1)
 
-    def variance(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
-        """That of F, and the means are asked only where they have a part in it."""
-        return self.marginals(x)[1] if self.disagrees else self.scale[:, None] * self.remaining(x)
+    def variance(self, x: Float[Tensor, "N D"], nearly: bool = False) -> Float[Tensor, "J N"]:
+        """That of F, and the means are asked only where they have a part in it. Nearly: see `KernelTerms.nearly`."""
+        if not self.disagrees:
+            return self.scale[:, None] * self._evaluate(x, nearly=nearly)[1].expand(len(self.scale), -1)
+        _, variance, disagreement = self.parts(x, nearly)
+        return self.scale[:, None] * variance + disagreement
 
     def at(self, x: Float[Tensor, "N D"]) -> AtRows:
         """What `cross` needs of rows."""
