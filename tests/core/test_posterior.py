@@ -175,3 +175,19 @@ def test_a_prepared_posterior_hands_over_as_the_measure_does():
             torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(prepared.mean_at(x), posterior.mean_at(x), rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(prepared.joint(x)[1], kernel_matrix(posterior.kernel, x), rtol=1e-9, atol=1e-9)
+
+
+def test_who_only_receives_is_asked_at_rows_away_from_home_and_nowhere_else():
+    prepared, posterior = CachedPosterior(handing_over()), handing_over()
+    home, away = rows(10), 100.0 + rows(3, seed=4)
+    is_away = (posterior.kernel(home, diag=True) > torch.tensor([[0.5], [0.3]], dtype=F64)).any(0)
+    network, asked = prepared.terms[2][0], []
+    hook = network.register_forward_pre_hook(lambda module, given: asked.append(given[0]))
+    with torch.no_grad():
+        prepared.mean_at(torch.cat([home, away]))
+        torch.testing.assert_close(torch.cat(asked), torch.cat([home[is_away], away]))
+        asked.clear()
+        prepared.mean_at(home[~is_away])
+    assert asked == []
+    assert 0 < is_away.sum() < 10
+    hook.remove()

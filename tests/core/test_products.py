@@ -81,6 +81,35 @@ def test_many_points_are_multiplied_by_blocks_and_many_rows_by_chunks():
         torch.testing.assert_close(found, torch.cat(wanted, dim=1), rtol=0, atol=1e-13)
 
 
+def test_where_digits_are_short_rows_are_whitened_and_multiplied_by_chunks_too():
+    kernel = default_kernel(2, lengthscale=10.0, outputscale=1.7).requires_grad_(False)
+    posterior = exact(kernel, rows(200), 1e-4)
+    prepared = agree(posterior, rows(20, seed=1), 1e-9)
+    assert prepared.products.factor is not None
+    x = rows(prepared.products.chunk_rows + 1, seed=3)
+    with torch.no_grad():
+        for found, wanted in zip(prepared.marginals(x), posterior.marginals(x), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+        torch.testing.assert_close(prepared.mean_at(x), posterior.mean_at(x), rtol=0, atol=1e-9)
+
+
+def test_variances_of_mixed_rows_leave_the_solve_out_where_only_the_mean_needs_it():
+    kernel = default_kernel(6, lengthscale=10.0, outputscale=200.0).requires_grad_(False)
+    x = torch.randn(120, 6, dtype=F64, generator=torch.Generator().manual_seed(0))
+    prepared = CachedPosterior(exact(kernel, x, 1e-2))
+    asked = torch.cat([x[:20], x[:20] + 0.01, 2 * x[:40], x[:3] + 1e3])
+    with torch.no_grad():
+        whole, nearly = prepared.variance(asked), prepared.variance(asked, nearly=True)
+        assert prepared.products.factor is not None
+        assert prepared.nearly.factor is None
+        assert not torch.equal(whole, nearly)
+        torch.testing.assert_close(nearly, whole, rtol=0, atol=200 * 1e-10)
+    # Where the variance needs the solve, too, there is no other way.
+    prepared = CachedPosterior(exact(default_kernel(2, lengthscale=10.0).requires_grad_(False), rows(200), 1e-6))
+    assert prepared.products.factor is not None
+    assert prepared.nearly is None
+
+
 @pytest.mark.parametrize("num_outputs", [1, 3])
 @pytest.mark.parametrize("kind", ["zero", "one number", "diagonal", "any", "above the prior"])
 def test_every_covariance_has_its_root(num_outputs, kind):

@@ -125,3 +125,14 @@ def test_weights_of_coalitions_sum_to_one_for_those_with_a_player():
         weights = coalition_weights(n)
         np.testing.assert_allclose(weights.clamp_min(0).sum(1), 1)
         np.testing.assert_allclose(weights.sum(1), 0, atol=1e-15)
+
+
+def test_the_budget_is_used_and_not_exceeded_where_each_background_row_has_its_pair():
+    rng = torch.Generator().manual_seed(0)
+    for num_columns, budget in ((10, 4096), (20, 4096), (100, 4096), (100, 3200)):
+        x, background = torch.randn(num_columns, generator=rng), torch.randn(16, num_columns, generator=rng)
+        found = solved(wavy, x.double(), background.double(), budget)
+        assert budget - 2 * (num_columns - 1) < found.num_evaluations <= budget
+        assert torch.isfinite(found.standard_error).all()
+    # One pair for each, whatever that takes.
+    assert solved(wavy, x.double(), background.double(), 16).num_evaluations == 16 * 2 * 99

@@ -1,6 +1,7 @@
 """Tables are read whatever their dialect, and where a file is wrong, the sentence names the place."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from gwi.exceptions import UserError
-from gwi.tables.source import open_table, read_parts, read_table
+from gwi.tables.parsing import numbers
+from gwi.tables.source import open_table, open_text, read_parts, read_table
+from gwi.tables.text import Utf8
 
 PLAIN = "a,y\n1,2\n3,4\n"
 RIGHT = {
@@ -130,3 +133,39 @@ def test_a_quotation_in_the_header_that_never_ends_is_one_sentence(tmp_path, num
     path.write_text('\n"a,b\n' + "1,2\n" * num_rows)
     with pytest.raises(UserError, match="line 2: a quotation mark opens a cell that never ends"):
         open_table(path)
+
+
+def test_text_in_memory_takes_no_more_room_than_it_has():
+    text = Utf8(Path("text"), False, PLAIN.encode())
+    assert text.read(1 << 40) == PLAIN.encode()
+    assert text.read(1) == b""
+    assert Utf8(Path("text"), False, PLAIN.encode()).read() == PLAIN.encode()
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_numbers_are_the_same_whether_all_cells_are_plain_or_one_is_not(decimal):
+    cells = ["0", "-0", "12", "1e5", "0.1", "-2.50", ".5", "5.", "1e-320", "123456789012345678", "0.30000000000000004"]
+    lines = [f"{i};{cell.replace('.', decimal)}" for i, cell in enumerate(cells)]
+
+    def found(more):
+        table = next(read_parts(open_text("\n".join(["a;y", *lines, *more]).encode(), "text"), 100))[0]
+        return numbers(table, "y")
+
+    expected = np.array(cells, dtype=float)
+    assert found([]).tobytes() == expected.tobytes()
+    for odd in ("", " 1 ", "NA"):
+        np.testing.assert_array_equal(found([f"9;{odd}"])[:-1], expected)
+
+
+@pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999", "nAn", "one"])
+def test_what_is_no_finite_number_is_named_in_a_column_of_plain_ones(cell):
+    table = next(read_parts(open_text(f"a,y\n1,2\n3,{cell}\n".encode(), "text"), 100))[0]
+    with pytest.raises(UserError, match="text, line 3, column 'y'"):
+        numbers(table, "y")
+
+
+def test_a_header_longer_than_the_sample_is_read_whole():
+    names = [f"{'n' * 30_000}{i}" for i in range(4)]
+    source = open_text(f"\n\n{','.join(names)}\n1,2,3,4\n".encode(), "text")
+    assert source.header == tuple(names)
+    assert read_table(source).column(names[3]).to_pylist() == ["4"]

@@ -92,6 +92,11 @@ def test_a_body_has_a_size_a_time_and_no_packing():
     assert guard._held == 0
 
 
+def test_a_length_of_any_number_of_digits_is_too_large():
+    for digits in (19, 5000):
+        assert ask(Guard(echo), headers=[HOST, (b"content-length", b"9" * digits)])[0] == 413
+
+
 def test_bodies_together_have_a_size_too():
     inside = []
 

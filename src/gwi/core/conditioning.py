@@ -196,8 +196,8 @@ class ConditionedPosterior(nn.Module):
         """What is left of r at each row."""
         return self.parts(x)[1]
 
-    def variance(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
-        """That of F."""
+    def variance(self, x: Float[Tensor, "N D"], nearly: bool = False) -> Float[Tensor, "J N"]:
+        """That of F; with all its digits, whatever is enough."""
         return self.marginals(x)[1]
 
     def joint(self, x: Float[Tensor, "*B Q D"]) -> tuple[Float[Tensor, "*B J Q"], Float[Tensor, "*B J Q Q"]]:

@@ -15,11 +15,13 @@ from gwi.core.closed_kernels import ClosedKernel, closed_kernel
 from gwi.core.linalg import cholesky, solve_lower, solve_lower_transposed
 from gwi.core.means import KernelMean
 from gwi.core.measures import kernel_matrix
-from gwi.core.products import Root
+from gwi.core.products import KernelProducts, Root
 
 # How far a variance, in units of the prior's, and a mean of standardised targets may be off by the rounding of products with
 # k_Z(x), as it is estimated. Beyond, k_Z is whitened by a triangular solve first, which keeps those digits.
 MOST_ROUNDING = 1e-10
+# How far a mean may be off where only its distance from others counts, a part of a variance.
+MOST_OF_SPREAD = 1e-9
 # What the values of a kernel that has no closed form may be off by, in units of their size and of eps.
 ROUNDING = 24
 
@@ -154,6 +156,25 @@ class KernelTerms:
         if sensitivity * self.closed.rounding(expands=True) <= MOST_ROUNDING:
             return "expanded"
         return "differences" if sensitivity * self.closed.rounding(expands=False) <= MOST_ROUNDING else "no"
+
+    def nearly(self, lower: Tensor, whitened: Float[Tensor, "K J M"], root: Root) -> KernelProducts | None:
+        """Products with k_Z(x) for variances, where φ is the basis because of the means; None where the variance needs it, too.
+
+        r is as accurate as elsewhere, and means are so far as their distance from each other needs it.
+
+        Args:
+            lower: L.
+            whitened: coefficients of φ.
+            root: R, beside k_Z.
+        """
+        if self.closed is None or self._is_accurate(lower, torch.zeros_like(whitened), root) == "no":
+            return None
+        coefficients = solve_lower_transposed(lower, whitened.flatten(0, 1).mT).mT
+        size = float(lower.square().sum(-1).mean()) * float(coefficients.abs().sum(-1).max())
+        closed = self.closed.with_expansion(False)
+        # Coefficients that overflow are no less than the bound.
+        is_enough = size * closed.rounding(closed.expands) <= MOST_OF_SPREAD
+        return KernelProducts(closed, coefficients, root) if is_enough else None
 
     def group(self, num_members: int, num_outputs: int) -> Iterator[KernelGroup]:
         """They by themselves."""

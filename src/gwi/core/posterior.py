@@ -74,14 +74,17 @@ class CachedPosterior(nn.Module):
         members, weights = _members(mean, lower.new_ones(num_outputs))
         own, others, self.terms = _taken_apart(members, kernel)
         self.basis, coefficients, left = own.prepared(len(members), num_outputs, lower, root)
+        # For variances that are averaged over many rows nearly as many digits are enough, and the solve can be left out.
+        self.nearly: KernelProducts | None = None
         if self.basis.factor is not None:
+            self.nearly = own.nearly(lower, coefficients, root)
             root = roots.of_whitened()
         self.groups = nn.ModuleList(group for other in (*others, *left) for group in other.group(len(members), num_outputs))
         self.shares_basis = [bool((part != 0).any()) for part in coefficients]
-        # Products are for what is at rest; they need the kernel's closed form, and R beside k_Z.
+        # Products are for what is at rest; they need the kernel's closed form.
         self.products: KernelProducts | None = None
-        if self.basis.closed is not None and self.basis.factor is None:
-            self.products = KernelProducts(self.basis.closed, coefficients.flatten(0, 1), root)
+        if self.basis.closed is not None:
+            self.products = KernelProducts(self.basis.closed, coefficients.flatten(0, 1), root, self.basis.factor)
         self.handover = mean.handover if isinstance(mean, ConvexMean) else None
         self.register_buffer("matrix", root.matrix)
         self.register_buffer("spectrum", root.spectrum)
@@ -109,12 +112,13 @@ class CachedPosterior(nn.Module):
         return self._mean(x, own, None)[0]
 
     def _evaluate(
-        self, x: Float[Tensor, "N D"], coordinates: bool = False
+        self, x: Float[Tensor, "N D"], coordinates: bool = False, nearly: bool = False
     ) -> tuple[Float[Tensor, "K J N"], Float[Tensor, "*J N"], Tensor | None]:
         """What each member has of kernel means on Z, r, and c where it is asked for, from one evaluation of the kernel."""
-        if self.products is not None and not coordinates and not torch.is_grad_enabled():
-            sums, squares, kept = self.products(x)
-            prior: Tensor | float = self.products.closed.outputscale
+        products = self.nearly if nearly and self.nearly is not None else self.products
+        if products is not None and not coordinates and not torch.is_grad_enabled():
+            sums, squares, kept = products(x)
+            prior: Tensor | float = products.closed.outputscale
             return sums.reshape(*self.coefficients.shape[:2], len(x)), self._variance(prior, squares, kept), None
         basis = self.basis(x)
         c = basis if self.matrix is None else self.matrix @ basis
@@ -132,19 +136,17 @@ class CachedPosterior(nn.Module):
     def _mean(self, x: Tensor, own: Tensor, variance: Tensor | None) -> tuple[Tensor, Tensor]:
         """m_Q, and √w_k (m_k − m_Q) of each member; no member where γ is zero. r is for weights that depend on it."""
         handover = self.handover
-        away = handover is not None and variance is not None and bool((variance > handover.known[:, None]).any())
-        # At home those have no part who only receive.
-        asked = [away or has for has in self.has_weight]
-        sums = list(own)
-        for group in cast("Iterable[KernelGroup]", self.groups):
-            wanted = [i for i, holds in enumerate(group.members) if holds and asked[i]]
-            found = group(x) if wanted else own
-            for i in wanted:
-                sums[i] = sums[i] + found[i]
-        values = [
-            reduce(torch.add, (term(x) for term in terms), part) if here else torch.zeros_like(part)
-            for part, terms, here in zip(sums, cast("Iterable[nn.ModuleList]", self.terms), asked, strict=True)
-        ]
+        values = self._members_at(x, own, self.has_weight)
+        away = False
+        if handover is not None and variance is not None:
+            beyond = (variance > handover.known[:, None]).any(0).nonzero()[:, 0]
+            away = len(beyond) > 0
+            # At home those have no part who only receive, so they are asked away from it and nowhere else.
+            receive = [not has for has in self.has_weight]
+            if away and any(receive):
+                found = self._members_at(x[beyond], own[..., beyond], receive)
+                for i in (i for i, only in enumerate(receive) if only):
+                    values[i] = values[i].index_copy(-1, beyond, found[i].expand_as(values[i][..., beyond]))
         if len(values) == 1:
             return values[0], own[:0]
         members = torch.stack(torch.broadcast_tensors(*values))
@@ -156,9 +158,24 @@ class CachedPosterior(nn.Module):
             return mean, members[:0]
         return mean, weights.sqrt() * (members - mean)
 
-    def parts(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
-        """Mean, r and γ d² at each row; the variance of F is a r + γ d²."""
-        own, variance, _ = self._evaluate(x)
+    def _members_at(self, x: Tensor, own: Tensor, asked: Sequence[bool]) -> list[Tensor]:
+        """What those members say that are asked, and zeros of others."""
+        sums = list(own)
+        for group in cast("Iterable[KernelGroup]", self.groups):
+            wanted = [i for i, holds in enumerate(group.members) if holds and asked[i]]
+            found = group(x) if wanted else own
+            for i in wanted:
+                sums[i] = sums[i] + found[i]
+        return [
+            reduce(torch.add, (term(x) for term in terms), part) if here else torch.zeros_like(part)
+            for part, terms, here in zip(sums, cast("Iterable[nn.ModuleList]", self.terms), asked, strict=True)
+        ]
+
+    def parts(
+        self, x: Float[Tensor, "N D"], nearly: bool = False
+    ) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N"], Float[Tensor, "J N"]]:
+        """Mean, r and γ d² at each row; the variance of F is a r + γ d². Nearly: see `KernelTerms.nearly`."""
+        own, variance, _ = self._evaluate(x, nearly=nearly)
         mean, spread = self._mean(x, own, variance)
         mean, variance = torch.broadcast_tensors(mean, variance)
         if not len(spread):
@@ -169,9 +186,12 @@ class CachedPosterior(nn.Module):
         """r at each row, without the means."""
         return self._evaluate(x)[1].expand(len(self.scale), -1)
 
-    def variance(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
-        """That of F, and the means are asked only where they have a part in it."""
-        return self.marginals(x)[1] if self.disagrees else self.scale[:, None] * self.remaining(x)
+    def variance(self, x: Float[Tensor, "N D"], nearly: bool = False) -> Float[Tensor, "J N"]:
+        """That of F, and the means are asked only where they have a part in it. Nearly: see `KernelTerms.nearly`."""
+        if not self.disagrees:
+            return self.scale[:, None] * self._evaluate(x, nearly=nearly)[1].expand(len(self.scale), -1)
+        _, variance, disagreement = self.parts(x, nearly)
+        return self.scale[:, None] * variance + disagreement
 
     def at(self, x: Float[Tensor, "N D"]) -> AtRows:
         """What `cross` needs of rows."""

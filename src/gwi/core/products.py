@@ -1,4 +1,4 @@
-"""What a prediction does with k_Z(x): products with coefficients, and the sums of squares that variances are made of.
+"""What a prediction does with k_Z(x), or φ(x): products with coefficients, and the sums of squares that variances are made of.
 
 With L Lᵀ = k(Z, Z) and S = U diag(s) Uᵀ the variance is r = k − k_Zᵀ D k_Z with D = L⁻ᵀ(I − S)L⁻¹ [eq:r_SVGP]. Where S ⪯ I
 there is a triangular R with Rᵀ R = D: one product with half a matrix gives all that is taken off. At Z = X with Titsias' S, D is
@@ -90,33 +90,43 @@ class Root:
 
 
 class KernelProducts(nn.Module):
-    """Products of k_Z(x) with coefficients, and of its squares after a product with R, for many rows at small cost each.
+    """Products of a basis with coefficients, and of its squares after a product with R, for many rows at small cost each.
 
     Args:
         closed: k_Z.
-        coefficients: of sums of kernel functions.
+        coefficients: of sums of functions of the basis.
         root: R.
+        factor: L, where the basis is φ = L⁻¹ k_Z; None where it is k_Z.
     """
 
     coefficients: Tensor
-    matrix: Tensor
+    matrix: Tensor | None
     spectrum: Tensor | None
+    factor: Tensor | None
 
-    def __init__(self, closed: ClosedKernel, coefficients: Float[Tensor, "C M"], root: Root):
+    def __init__(
+        self,
+        closed: ClosedKernel,
+        coefficients: Float[Tensor, "C M"],
+        root: Root,
+        factor: Float[Tensor, "M M"] | None = None,
+    ):
         super().__init__()
-        assert root.matrix is not None
         self.closed = closed
+        self.register_buffer("factor", factor)
         self.is_upper, self.is_lower = root.is_upper, root.is_lower
-        self.register_buffer("coefficients", (closed.outputscale * coefficients).mT.contiguous())
+        # k_Z is scaled after products with it, φ before: what a solve makes of another rounding is larger.
+        self.unit = closed.outputscale if factor is None else 1.0
+        self.register_buffer("coefficients", (self.unit * coefficients).mT.contiguous())
         self.register_buffer("matrix", root.matrix)
         self.register_buffer("spectrum", root.spectrum)
-        self.num_outputs = 1 if root.matrix.ndim == 2 else len(root.matrix)
+        self.num_outputs = 1 if root.matrix is None or root.matrix.ndim == 2 else len(root.matrix)
         self.chunk_rows = min(max(CHUNK_NUMBERS // max(closed.num_points, 1), FEWEST_ROWS), MOST_ROWS)
         self.blocks = self._blocks(SMALLEST_BLOCK)
         self.blocks_for_few = self._blocks(SMALLEST_FOR_FEW)
 
     def forward(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "*J N"], Float[Tensor, "J N"] | None]:
-        """Sums of kernel functions, Σ c², and Σ s c² where there is a spectrum."""
+        """Sums of functions of the basis, Σ c², and Σ s c² where there is a spectrum."""
         if len(x) <= self.chunk_rows:
             sums, squares, kept = self._chunk(x)
             return sums.mT, squares, kept
@@ -127,30 +137,35 @@ class KernelProducts(nn.Module):
         return sums, squares, torch.cat(with_spectrum, dim=-1) if with_spectrum else None
 
     def sums(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "C N"]:
-        """Sums of kernel functions alone."""
-        return torch.cat([self.closed(rows) @ self.coefficients for rows in x.split(self.chunk_rows)]).mT
+        """Sums of functions of the basis alone."""
+        return torch.cat([self._basis(rows) @ self.coefficients for rows in x.split(self.chunk_rows)]).mT
+
+    def _basis(self, x: Tensor) -> Float[Tensor, "n M"]:
+        """k_Z(x)/σ_f² or φ(x)."""
+        k_xz: Tensor = self.closed(x)
+        return k_xz if self.factor is None else solve_lower(self.factor, k_xz.mul_(self.closed.outputscale).mT).mT
 
     def _chunk(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        k_xz = self.closed(x)
-        sums = k_xz @ self.coefficients
-        scale = self.closed.outputscale**2
-        if self.matrix.ndim == 2:
-            squares, kept = self._squares(k_xz, self.matrix, self.spectrum)
+        basis = self._basis(x)
+        sums = basis @ self.coefficients
+        scale = self.unit**2
+        if self.matrix is None or self.matrix.ndim == 2:
+            squares, kept = self._squares(basis, self.matrix, self.spectrum)
             squares = squares.mul_(scale)
         else:
             spectra = [None] * self.num_outputs if self.spectrum is None else self.spectrum[:, None]
-            pairs = [self._squares(k_xz, matrix, s) for matrix, s in zip(self.matrix, spectra, strict=True)]
+            pairs = [self._squares(basis, matrix, s) for matrix, s in zip(self.matrix, spectra, strict=True)]
             squares = torch.stack([pair[0] for pair in pairs]).mul_(scale)
             kept = None if self.spectrum is None else torch.cat([pair[1] for pair in pairs if pair[1] is not None])
         return sums, squares, None if kept is None else kept.mul_(scale)
 
-    def _squares(self, k_xz: Tensor, matrix: Tensor, spectrum: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _squares(self, basis: Tensor, matrix: Tensor | None, spectrum: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Σ c² of each row, and Σ s c² for each spectrum."""
         total: Tensor | None = None
         kept: Tensor | None = None
-        for rows, first, last in self.blocks_for_few if len(k_xz) <= FEW_ROWS else self.blocks:
+        for rows, first, last in self.blocks_for_few if len(basis) <= FEW_ROWS else self.blocks:
             # Of a triangular matrix the zeros beside each block are left out.
-            c = k_xz[:, first:last] @ matrix[rows, first:last].mT
+            c = basis.clone() if matrix is None else basis[:, first:last] @ matrix[rows, first:last].mT
             if spectrum is None:
                 squares = torch.linalg.vecdot(c, c)
             else:
@@ -163,7 +178,7 @@ class KernelProducts(nn.Module):
 
     def _blocks(self, smallest: int) -> list[tuple[slice, int, int]]:
         """Rows of R, and the first and last of its columns that count there."""
-        size = self.matrix.shape[-1]
+        size = len(self.coefficients)
         count = min(MOST_BLOCKS, size // smallest) if self.is_upper or self.is_lower else 1
         width = max(math.ceil(size / max(count, 1)), 1)
         found = []

@@ -19,6 +19,8 @@ from torch import Tensor
 
 # Rows that are evaluated together.
 CHUNK_ROWS = 2048
+# Pairs of orders beyond the first of a background row that tell by how much others differ, too.
+FEWEST_REPEATED = 4
 # With more players a table of all coalitions is never made.
 MOST_ENUMERATED = 16
 
@@ -99,7 +101,7 @@ def _plan(players: Int[Tensor, " n"], budget: int, generator: torch.Generator) -
     n = len(players)
     if n <= MOST_ENUMERATED and 2**n <= max(budget, 4):
         return _Plan(players, coalitions(n)[1:-1].to(players.device))
-    num_pairs = max(1, math.ceil(budget / (2 * (n - 1))))
+    num_pairs = max(1, budget // (2 * (n - 1)))
     drawn = torch.stack([torch.randperm(n, generator=generator) for _ in range(num_pairs)])
     orders = torch.stack([drawn, drawn.flip(1)], dim=1).flatten(0, 1)
     rank = torch.argsort(orders, dim=1)
@@ -124,14 +126,21 @@ def shapley_values(
         differs: whether the row and a background row differ in a column.
         whole: the value of the row.
         background_values: of the background rows themselves.
-        budget: evaluations that are aimed for, of all background rows together; of each at least one pair of orders.
+        budget: evaluations at most, of all background rows together, but of each at least one pair of orders.
         generator: of the orders.
     """
     num_background, num_players = differs.shape
-    plans = [_plan(row.nonzero()[:, 0], budget // num_background, generator) for row in differs]
+    plans, left = [], 0
+    for row in differs:
+        # What one leaves is for the next: pairs of many players are large parts of the budget.
+        left += budget // num_background
+        plans.append(_plan(row.nonzero()[:, 0], left, generator))
+        left = max(left - len(plans[-1].chosen), 0) if plans[-1].num_pairs else 0
     values = _evaluated(game, plans, num_players, whole)
     found = whole.new_zeros(len(whole), num_background, num_players)
-    square_error = whole.new_zeros(len(whole), num_players)
+    # Of pairs with the same background row, over all rows that have several: sums of squares, and degrees of freedom.
+    squares, freedom = whole.new_zeros(len(whole), num_players), whole.new_zeros(num_players)
+    square_error = torch.zeros_like(squares)
     single = []
     for b, (plan, own) in enumerate(zip(plans, values, strict=True)):
         if not len(plan.players):
@@ -140,9 +149,14 @@ def shapley_values(
         found[:, b, plan.players] = parts.mean(1)
         if plan.num_pairs > 1:
             square_error[:, plan.players] += parts.var(1) / (plan.num_pairs * num_background**2)
+            squares[:, plan.players] += parts.var(1) * (plan.num_pairs - 1)
+            freedom[plan.players] += plan.num_pairs - 1
         elif plan.num_pairs:
             single.append(b)
-    if len(single) > 1:
+    if single and bool((freedom[differs[single].any(0)] >= FEWEST_REPEATED).all()):
+        # As far apart as pairs are with other background rows.
+        square_error += squares / freedom.clamp_min(1) * differs[single].sum(0) / num_background**2
+    elif len(single) > 1:
         # One pair each: that background rows differ, too, makes this larger than the error of the orders alone.
         square_error += found[:, single].var(1) * len(single) / num_background**2
     elif single:

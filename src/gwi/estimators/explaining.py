@@ -93,9 +93,10 @@ def explain(
     with torch.no_grad():
         variance = partial(_variance, estimator.model_)
         base, whole = variance(others.numbers), variance(rows.numbers)
-        found = []
+        # What parts add up to has all its digits.
+        of_mixed, found = partial(variance, nearly=True), []
         for i in range(len(rows.numbers)):
-            game, differs = _game(estimator, columns, rows, i, others, variance)
+            game, differs = _game(estimator, columns, rows, i, others, of_mixed)
             generator = torch.Generator().manual_seed(int(random_state) + i)
             found.append(shapley_values(game, differs, whole[:, i], base, budget=int(max_evaluations), generator=generator))
         spoken = _known_rows(estimator, columns, rows, known)
@@ -214,9 +215,9 @@ def herded(z: Float[Tensor, "M D"], count: int) -> list[int]:
     return found
 
 
-def _variance(model: Any, numbers: Array) -> Tensor:
+def _variance(model: Any, numbers: Array, nearly: bool = False) -> Tensor:
     """The variance of f at rows of numbers."""
-    return torch.cat([model.variance_of_f(x) for x in model.rows(numbers)], dim=1)
+    return torch.cat([model.variance_of_f(x, nearly) for x in model.rows(numbers)], dim=1)
 
 
 def _embedded(model: Any, numbers: Array) -> Tensor:

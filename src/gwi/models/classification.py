@@ -139,9 +139,9 @@ class ClassificationModel:
         return self.probabilities(X)[0].argmax(1)
 
     @torch.no_grad()
-    def variance_of_f(self, x: Float[Tensor, "n E"]) -> Float[Tensor, "J n"]:
-        """Of each logit at rows that Q knows, scaled and tempered."""
-        return self.logit_scale**2 * self.cached.variance(x)
+    def variance_of_f(self, x: Float[Tensor, "n E"], nearly: bool = False) -> Float[Tensor, "J n"]:
+        """Of each logit at rows that Q knows, scaled and tempered; nearly, where it is averaged over many rows."""
+        return self.logit_scale**2 * self.cached.variance(x, nearly)
 
     def probabilities_of(self, mean: Float[Tensor, "J N"], variance: Float[Tensor, "J N"]) -> tuple[Tensor, Tensor]:
         """E p, and the expected entropy of p, of logits with this mean and variance."""

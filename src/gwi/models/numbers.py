@@ -163,10 +163,10 @@ class NumberModel(ABC):
         return np.zeros(len(X), dtype=np.int64)
 
     @torch.no_grad()
-    def variance_of_f(self, x: Float[Tensor, "n E"]) -> Float[Tensor, "J n"]:
-        """Of f at rows that Q knows, tempered, in the unit of `quantity` squared."""
+    def variance_of_f(self, x: Float[Tensor, "n E"], nearly: bool = False) -> Float[Tensor, "J n"]:
+        """Of f at rows that Q knows, tempered, in the unit of `quantity` squared; nearly, where it is averaged over many rows."""
         factor = self.scale_of_f**2 * (self.tempering_factor if self._scale_of_variance is None else 1.0)
-        return x.new_tensor(factor)[:, None] * self.cached.variance(x)
+        return x.new_tensor(factor)[:, None] * self.cached.variance(x, nearly)
 
     @property
     def device(self) -> torch.device:

@@ -99,6 +99,9 @@ def numbers(table: Table, name: str) -> Float[Array, " N"]:
     """
     import pyarrow as pa
 
+    # Most columns of text are numbers and nothing else. Where a cell is missing, has blanks or is none we look closer.
+    if (plain := _plain_numbers(table.column(name))) is not None:
+        return plain
     raw = checked(table, name)
     if pa.types.is_timestamp(raw.type):
         raise UserError(f"{table.source.path}, column {name!r} holds dates where numbers are wanted.")
@@ -114,6 +117,19 @@ def numbers(table: Table, name: str) -> Float[Array, " N"]:
         row = int(np.argmax(strange))
         raise UserError(f"{table.place(row, name)}: {raw[row].as_py()!r} is infinite, or too large for a number.")
     return values
+
+
+def _plain_numbers(column: Any) -> Float[Array, " N"] | None:
+    """A column of text whose every cell is a finite number as it stands; None of others."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(column.type) or column.null_count:
+        return None
+    try:
+        values = np.asarray(column.cast(pa.float64()), dtype=np.float64)
+    except pa.ArrowInvalid:
+        return None
+    return values if np.isfinite(values).all() else None
 
 
 def texts(table: Table, name: str) -> Any:

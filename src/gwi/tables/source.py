@@ -32,6 +32,8 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 DECIMAL = b"gwi.decimal"
 # Characters from which delimiter and decimal mark are told.
 SAMPLE = 1 << 16
+# Rows of it whose lengths are compared.
+COMPARED = 100
 _COMMA_NUMBER, _POINT_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?"), re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OTHER_KIND = re.compile(r'\s*(?:(\{\s*["}]|\[\s*[\[{])|<(?:!doctype|html|\?xml))', re.IGNORECASE)
@@ -82,6 +84,7 @@ class Source:
         delimiter: of text.
         decimal: the mark before the decimals of text, a point or a comma.
         content: of text that is in memory, where the path is only what sentences call it; None of files.
+        names: of the columns of text as they are written, blanks and all.
     """
 
     path: AnyPath
@@ -91,6 +94,7 @@ class Source:
     delimiter: str = ","
     decimal: str = "."
     content: bytes | None = field(default=None, repr=False)
+    names: tuple[str, ...] = ()
     leave_out: ClassVar[str] = "leave the column out (--drop)"
 
     @property
@@ -239,7 +243,7 @@ def open_text(content: bytes, name: str) -> Source:
 def _sniffed(source: Source) -> Source:
     """The source with the delimiter that gives most columns of equal length, the decimal mark, and the header."""
     with source.text() as stream:
-        text = io.BufferedReader(stream).read(SAMPLE).decode(errors="ignore")
+        text, num_skipped = io.BufferedReader(stream).read(SAMPLE).decode(errors="ignore"), stream.num_skipped
     is_whole = len(text) < SAMPLE // 4
     if not text.strip():
         raise UserError(f"{source.path} is empty.")
@@ -251,34 +255,42 @@ def _sniffed(source: Source) -> Source:
     absent = next((delimiter for delimiter in DELIMITERS if delimiter not in text), None)
     for delimiter in (mark for mark in DELIMITERS if mark in text or mark == absent):
         try:
-            rows = [cells for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if cells]
+            parsed[delimiter] = _sampled(text, delimiter, is_whole, COMPARED + 1)
         except csv.Error as error:
             raise UserError(f"{source.path} cannot be read as a table: {error}.") from error
-        # The last row of a sample may be cut off.
-        parsed[delimiter] = rows if is_whole or len(rows) < 3 else rows[:-1]
 
     def agreement(delimiter: str) -> tuple[bool, float, int]:
-        first, *others = parsed[delimiter][:100]
+        first, *others = parsed[delimiter][:COMPARED]
         same = sum(len(cells) == len(first) for cells in others) / max(len(others), 1)
         return len(first) > 1, same, len(first)
 
     best = max(parsed, key=agreement)
     rows = parsed[best]
-    cells = [cell.strip() for row in rows[1:] for cell in row]
-    # A comma between digits is a decimal mark where it does not part columns and no number has a point.
-    has_commas = best != "," and any(_COMMA_NUMBER.fullmatch(cell) for cell in cells)
-    decimal = "," if has_commas and not any(_POINT_NUMBER.fullmatch(cell) for cell in cells) else "."
-    source = replace(source, delimiter=best, decimal=decimal)
-    # Read again: it may be longer than the sample.
-    line, names = next(_lines(source), (0, []))
+    source = replace(source, delimiter=best, decimal="." if best == "," else _decimal(text, best, is_whole))
+    # A row with others below it is whole; else it is read again, as it may be longer than the sample.
+    line, names = (1 + num_skipped, rows[0]) if len(rows) > 1 else next(_lines(source), (0, []))
     if not names:
         raise UserError(_fault(source) or f"{source.path} cannot be read as a table: it has no line of names.")
     header = tuple(name.strip() for name in names)
     _check_header(f"{source.path}, line {line}", header)
+    source = replace(source, names=tuple(names))
     source = replace(source, header=header)
     if is_whole and len(rows) == 1:
         raise UserError(_fault(source) or f"{source.path} has names of columns and no rows.")
     return source
+
+
+def _sampled(text: str, delimiter: str, is_whole: bool, most: int | None = None) -> list[list[str]]:
+    """The first rows of a sample; the last of them may be cut off. Blank lines are none."""
+    rows = list(islice(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), most))
+    return rows if is_whole or len(rows) < 3 else rows[:-1]
+
+
+def _decimal(text: str, delimiter: str, is_whole: bool) -> str:
+    """A comma between digits is a decimal mark where it does not part columns and no number has a point."""
+    cells = [cell.strip() for row in _sampled(text, delimiter, is_whole)[1:] for cell in row]
+    has_commas = any(_COMMA_NUMBER.fullmatch(cell) for cell in cells)
+    return "," if has_commas and not any(_POINT_NUMBER.fullmatch(cell) for cell in cells) else "."
 
 
 def _check_header(place: str, header: tuple[str, ...]) -> None:
@@ -348,14 +360,13 @@ def _text_parts(source: Source) -> Iterator[tuple[Any, float]]:
     from pyarrow import csv as arrow_csv
 
     with source.text() as stream:
-        raw = next(_lines(source))[1]
         try:
             reader = arrow_csv.open_csv(
                 pa.PythonFile(stream, mode="r"),
                 read_options=arrow_csv.ReadOptions(use_threads=False, block_size=8 * BLOCK),
                 parse_options=arrow_csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True),
                 convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(raw, pa.string()), strings_can_be_null=False, check_utf8=False
+                    column_types=dict.fromkeys(source.names, pa.string()), strings_can_be_null=False, check_utf8=False
                 ),
             )
             for batch in reader:

@@ -31,6 +31,8 @@ TOKEN_VARIABLE = "GWI_TOKEN"
 SHORTEST_TOKEN = 16
 # Seconds, and bytes, for which a body that is refused is still read, so that its sender sees the answer and not a broken pipe.
 DRAIN_SECONDS, DRAIN_BYTES = 2.0, 1 << 26
+# Of a length that is announced.
+MOST_DIGITS = 18
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(:\d{1,5})?")
 
 
@@ -248,7 +250,8 @@ class Guard:
         if header_of(scope, "content-encoding") not in ("", "identity"):
             raise RefusedError(415, "Send the body as it is, not packed: leave Content-Encoding out.")
         announced = header_of(scope, "content-length")
-        if announced.isdecimal() and int(announced) > self.limits.body:
+        # Python reads no number of thousands of digits.
+        if announced.isdecimal() and (len(announced) > MOST_DIGITS or int(announced) > self.limits.body):
             raise self._too_large()
 
     def _too_large(self) -> RefusedError:

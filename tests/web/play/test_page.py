@@ -40,7 +40,7 @@ def chromium():
 @pytest.fixture
 def visit(chromium, served):
     """Opens the page at a width; at the end of the test it must have complained of nothing."""
-    contexts, complaints = [], []
+    contexts, complaints, tables = [], [], set()
 
     def opened(width=1280, dark=False, **options):
         scheme = "dark" if dark else "light"
@@ -52,6 +52,7 @@ def visit(chromium, served):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(dialog.message) or dialog.dismiss())
         page.on("request", lambda sent: None if sent.url.startswith((served.address, "blob:")) else complaints.append(sent.url))
+        page.on("request", lambda sent: tables.update(re.findall(r"/api/tables/([^/]+)", sent.url)))
         page.goto(f"{served.address}/#{served.key}")
         page.wait_for_selector("#facts dd")
         return page
@@ -59,6 +60,9 @@ def visit(chromium, served):
     yield opened
     for context in contexts:
         context.close()
+    # Else their processes go on to import what a fit needs, beside the next tests.
+    for known in tables:
+        served.ask("DELETE", f"/api/tables/{known}")
     assert complaints == []
 
 

@@ -30,7 +30,7 @@ from gwi.web.play.one_dimension import Drawn, draw
 from gwi.web.play.presets import presets
 from gwi.web.play.source_code import source_of
 from gwi.web.play.table_process import MODEL, REPORT
-from gwi.web.play.tables import PlayTables
+from gwi.web.play.tables import CLOSED, PlayTables
 
 # Bytes of a file, and of what else the page sends.
 MOST_BYTES, MOST_JSON = 64 << 20, 1 << 18
@@ -91,7 +91,8 @@ def play_app(key: str, data: Path | None = None) -> Guard:
     async def checked(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         """Who asks, and what every answer has; faults of the user's are sentences."""
         try:
-            if request.url.path.startswith("/api/"):
+            # The path that routes are found by; that of the address is put together from the Host header.
+            if request.scope["path"].startswith("/api/"):
                 _check(request, key)
             response = await call_next(request)
         except UserError as error:
@@ -140,7 +141,7 @@ def play_app(key: str, data: Path | None = None) -> Guard:
 
     def found(known: str) -> Any:
         if (table := tables.get(known)) is None:
-            raise RefusedError(404, "This table is no longer here; choose the file again.")
+            raise RefusedError(404, CLOSED)
         return table
 
     @app.get("/api/tables/{known}")
@@ -201,7 +202,7 @@ def _check(request: Request, key: str) -> None:
     if not hmac.compare_digest(request.headers.get(KEY_HEADER, "").encode(), key.encode()):
         raise RefusedError(401, "Open the page by the address that `gwi play` printed: it ends in the key of this session.")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    wanted = "application/octet-stream" if request.url.path == "/api/tables" else "application/json"
+    wanted = "application/octet-stream" if request.scope["path"] == "/api/tables" else "application/json"
     if request.method == "POST" and kind != wanted:
         raise RefusedError(415, f"Send {wanted}.")
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import MaternKernel, RQKernel, ScaleKernel
 from jaxtyping import Float
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import GradientBoostingRegressor
 
 from gwi._progress import Report, told_to
 from gwi._typing import Array
@@ -30,7 +30,8 @@ NUM_DRAWN = 181
 COVERAGE, HALF_WIDTH = 0.95, 1.96
 # While a point moves: two folds judge, and a network has so many steps.
 MOVING_FOLDS, MOVING_STEPS = 2, 40
-TREES: dict[str, int] = {"max_iter": 40, "min_samples_leaf": 4, "random_state": 0}
+# Few steps, of trees whose splits are exact: as near to a function as twice as many of histograms, in half the time.
+TREES: dict[str, float] = {"n_estimators": 20, "learning_rate": 0.2, "max_depth": 5, "min_samples_leaf": 4, "random_state": 0}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "rbf": ("", {}),
     "matern52": ("shape=MaternKernel, nu=2.5", {"shape": MaternKernel, "nu": 2.5}),
@@ -139,8 +140,8 @@ def draw(asked: Asked, report: Report) -> Drawn:
 def _mean(asked: Asked) -> Option:
     if asked.mean == "trees":
         arguments = ", ".join(f"{name}={value}" for name, value in TREES.items())
-        code = f"HistGradientBoostingRegressor({arguments})"
-        return Option("mean", HistGradientBoostingRegressor(**TREES), code, (_import("sklearn.ensemble", code),))
+        code = f"GradientBoostingRegressor({arguments})"
+        return Option("mean", GradientBoostingRegressor(**TREES), code, (_import("sklearn.ensemble", code),))
     if asked.mean == "network" and asked.moving:
         network = Network(max_steps=MOVING_STEPS, per_fold=1)
         code = f"Network(max_steps={MOVING_STEPS}, per_fold=1)"

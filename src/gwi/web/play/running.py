@@ -17,6 +17,8 @@ from gwi.exceptions import UserError
 HOST = "127.0.0.1"
 # Ports that are tried when the first is taken.
 MORE_PORTS = 20
+# Connections at one time; a browser opens some six.
+MOST_CONNECTIONS = 64
 # Seconds in which answers under way may still be given at the end.
 LAST_SECONDS = 2
 
@@ -57,7 +59,14 @@ def run(port: int, data: Path | None, opens: bool, say: Callable[[str], None]) -
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     config = uvicorn.Config(
-        play_app(key, data), loop="asyncio", log_level="warning", timeout_graceful_shutdown=LAST_SECONDS, server_header=False
+        play_app(key, data),
+        loop="asyncio",
+        log_level="warning",
+        timeout_graceful_shutdown=LAST_SECONDS,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        limit_concurrency=MOST_CONNECTIONS,
     )
     # An interrupt may come before the server listens to signals.
     with contextlib.suppress(KeyboardInterrupt):

@@ -71,6 +71,10 @@ class TableSession:
         from gwi.web.play.inputs import Inputs
         from gwi.web.play.words import shown
 
+        # What an earlier fit left is not this one's, should this one leave none.
+        self._inputs = None
+        for left in (MODEL, REPORT):
+            Path(left).unlink(missing_ok=True)
         if self._everything is None:
             self.open({})
         everything = self._everything

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ LONGEST_NAME, LONGEST_ANSWER = 80, 1 << 25
 # Seconds to read a file, and beyond what was asked for a fit.
 SECONDS_TO_READ, SECONDS_MORE = 120.0, 240.0
 SECONDS_TO_PREDICT, SECONDS_TO_EXPLAIN = 30.0, 90.0
+CLOSED = "This table is no longer here; choose the file again."
 
 
 @dataclass
@@ -45,6 +47,7 @@ class PlayTable:
         error: one sentence, of what went wrong last.
         ticket: without which nobody reads the report.
         begun: when what is under way began.
+        is_closed: whether it was let go of.
     """
 
     folder: Path
@@ -57,9 +60,14 @@ class PlayTable:
     error: str = ""
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     begun: float = field(default_factory=time.monotonic)
+    is_closed: bool = False
     _process: asyncio.subprocess.Process | None = None
     _work: asyncio.Task[None] | None = None
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # One question to the process at a time, and one end.
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _ending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Why the process is no more that held the model.
+    _lost: str = ""
 
     def read(self) -> None:
         """Begin to read the file."""
@@ -71,6 +79,8 @@ class PlayTable:
             self.state = "open"
         except UserError as error:
             self.state, self.error = "refused", str(error)
+            # It would go on to import what a fit needs, and wait for one.
+            await self._kill("the file was refused")
 
     def fit(self, target: int, task: str, max_time: float) -> None:
         """Begin to fit.
@@ -95,9 +105,12 @@ class PlayTable:
 
     async def cancel(self) -> None:
         """End what is under way; the file stays."""
-        if self.state == "fitting":
-            await self._end()
-            self.state, self.stage, self.share = "open", "", 0.0
+        work = self._work
+        async with self._ending:
+            # Who waited here behind another must not end a fit that began since.
+            if self.state == "fitting" and self._work is work:
+                await self._end()
+                self.state, self.stage, self.share = "open", "", 0.0
 
     async def predict(self, cells: dict[str, Any]) -> dict[str, Any]:
         """The prediction of one row.
@@ -141,7 +154,9 @@ class PlayTable:
 
     async def close(self) -> None:
         """End the process, and leave nothing behind."""
-        await self._end()
+        self.is_closed = True
+        async with self._ending:
+            await self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _end(self) -> None:
@@ -149,33 +164,67 @@ class PlayTable:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         self._work = None
-        await self._kill()
+        await self._kill("its process was ended")
 
-    async def _kill(self) -> None:
+    async def _kill(self, why: str) -> None:
+        """End the process, and those that it started; why is for who asks the model that it held."""
         process, self._process = self._process, None
         if process is not None:
+            self._lost = why
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                if sys.platform == "win32" or process.returncode is not None:
+                    process.kill()
+                else:
+                    # It leads a session of its own.
+                    os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     async def _ask(self, asked: dict[str, Any], seconds: float) -> dict[str, Any]:
         """What the process answers.
 
         Raises:
-            UserError: with its sentence, or when it takes too long, or ends.
+            UserError: with its sentence, or when it takes too long, or ends, or has ended with the model.
         """
-        async with self._lock:
+        async with self._asking:
+            if self.is_closed:
+                raise UserError(CLOSED)
+            of_model = asked["do"] in ("predict", "explain")
+            if of_model and self._process is None:
+                raise self._no_model()
             try:
                 async with asyncio.timeout(seconds):
                     return await self._answer(asked)
             except TimeoutError:
-                await self._kill()
-                raise UserError(f"This took more than {seconds:.0f} s and was ended; try fewer rows or columns.") from None
+                late = f"took more than {seconds:.0f} s and was ended"
+                await self._kill(f"an answer {late}, and with it the process that held the model")
+                raise self._no_model() if of_model else UserError(f"This {late}; try fewer rows or columns.") from None
             except asyncio.CancelledError:
-                await self._kill()
+                await self._kill("an answer took too long and was ended, and with it the process that held the model")
                 raise
+            except UserError:
+                raise
+            except (OSError, ValueError) as error:
+                # No process can be had, or it says what is no answer.
+                await self._kill("its process said what is no answer")
+                said = f"The process for the table does not answer as it should ({type(error).__name__}); choose the file again."
+                raise UserError(said) from error
+            except EOFError:
+                await self._kill("its process has ended, for want of memory perhaps")
+                ended = "The process that held the table has ended, for want of memory perhaps; try fewer rows or columns."
+                raise self._no_model() if of_model else UserError(CLOSED if self.is_closed else ended) from None
+
+    def _no_model(self) -> UserError:
+        if self.is_closed:
+            return UserError(CLOSED)
+        return UserError(f"The model is no longer at hand: {self._lost}. Fit again, with fewer rows or columns.")
 
     async def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What the process answers, which is started where there is none.
+
+        Raises:
+            UserError: with its sentence.
+            EOFError: when it ends.
+        """
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "gwi.web.play.table_process", self.name),
@@ -201,15 +250,14 @@ class PlayTable:
             if "error" in found:
                 raise UserError(found["error"])
             self.stage, self.share = found["stage"], found["share"]
-        await self._kill()
-        raise UserError("The process that held the table has ended, for want of memory perhaps; try fewer rows or columns.")
+        raise EOFError
 
 
 class PlayTables:
     """All tables of the page."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="gwi-play-"))
+        self._folder: Path | None = None
         self._tables: OrderedDict[str, PlayTable] = OrderedDict()
 
     async def add(self, name: str, content: bytes | Path) -> tuple[str, PlayTable]:
@@ -218,18 +266,25 @@ class PlayTables:
         Raises:
             UserError: when the file cannot be read.
         """
-        while len(self._tables) >= MOST_TABLES:
-            await self._tables.popitem(last=False)[1].close()
-        known = secrets.token_urlsafe(16)
-        table = PlayTable(self._folder / known, file_name(name))
-        table.folder.mkdir()
-        place = table.folder / table.name
+        known, table = secrets.token_urlsafe(16), None
         try:
-            await asyncio.to_thread(_keep, content, place)
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="gwi-play-"))
+            table = PlayTable(self._folder / known, file_name(name))
+            table.folder.mkdir()
+            # Counted before anything is waited for, else many at a time would be more than there may be.
+            self._tables[known] = table
+            while len(self._tables) > MOST_TABLES:
+                await self.remove(next(iter(self._tables)))
+            await asyncio.to_thread(_keep, content, table.folder / table.name)
         except OSError as error:
-            shutil.rmtree(table.folder, ignore_errors=True)
-            raise UserError(f"{name} cannot be kept: {error.strerror}.") from error
-        self._tables[known] = table
+            if table is None or not table.is_closed:
+                await self.remove(known)
+                raise UserError(f"{printable(file_name(name))} cannot be kept: {error.strerror}.") from error
+        if table.is_closed:
+            # Others came meanwhile, or the end: nothing is to stay of what was kept since.
+            await table.close()
+            raise UserError(CLOSED)
         table.read()
         return known, table
 
@@ -245,7 +300,8 @@ class PlayTables:
     async def close(self) -> None:
         """Let go of all."""
         await asyncio.gather(*(self.remove(known) for known in list(self._tables)))
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _keep(content: bytes | Path, place: Path) -> None:
@@ -260,4 +316,4 @@ def file_name(name: str) -> str:
     stem, dot, suffix = re.sub(r"[^\w.\- ]", "_", name.replace("\\", "/").rpartition("/")[2]).strip(". ").rpartition(".")
     whole = f"{stem[:LONGEST_NAME]}{dot}{suffix[:12]}" if stem else suffix[:LONGEST_NAME]
     # Not one of ours in the same folder, nor what the process would take for an option.
-    return whole if whole.strip("_- .") and whole not in (MODEL, REPORT) and whole[0] != "-" else "table.csv"
+    return whole if whole.strip("_- .") and whole.lower() not in (MODEL, REPORT) and whole[0] != "-" else "table.csv"

@@ -47,7 +47,15 @@ class Lanes:
 
     async def run(self, is_small: bool, call: Callable[..., Any], *arguments: Any) -> Any:
         """What the call gives, made in its lane once those before it are done."""
-        return await asyncio.get_running_loop().run_in_executor(self._few if is_small else self._many, partial(call, *arguments))
+        waiting = [partial(call, *arguments)]
+        # The traceback of who gives up holds on to what has a name here.
+        del call, arguments
+        try:
+            lane = self._few if is_small else self._many
+            return await asyncio.get_running_loop().run_in_executor(lane, lambda: waiting.pop()())
+        finally:
+            # Who gave up stays in the queue of the lane until those before it are done, but not with its rows.
+            waiting.clear()
 
     def close(self) -> None:
         """Take no more; what runs goes on, and nobody waits for it."""
