@@ -6,7 +6,6 @@ import torch
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
-    HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
 
