@@ -52,7 +52,7 @@ from gwi.fitting.linked_means import (
     working_response,
 )
 from gwi.fitting.stacking import cross_fitted
-from gwi.fitting.task import Member, StackedMean, Task
+from gwi.fitting.task import Member, StackedMean, Task, Tempering
 from gwi.models.linked import LinkedModel
 from gwi.models.summary import Summary
 from gwi.parts import NoiseKind
@@ -86,7 +86,7 @@ class LinkedTask(Task):
     link: Literal["log", "logit"] | None = None
     centre: float = 0.0
     unit: float = 1.0
-    tempering: float | Literal["auto"] | None = "auto"
+    tempering: Tempering = "auto"
     noise: NoiseKind = "auto"
     label: str = ""
     start: LinearFit | None = None

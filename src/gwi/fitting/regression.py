@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from gwi.fitting.learners import estimator_learner, kernel_member, linear_learne
 from gwi.fitting.priors import added, beside, scaled_noise
 from gwi.fitting.scores import average_nll, holds_all_rows, own_rmse
 from gwi.fitting.stacking import convex_weights, cross_fitted, student_precision
-from gwi.fitting.task import Member, StackedMean, Task
+from gwi.fitting.task import Member, StackedMean, Task, Tempering, fixed_factor
 from gwi.models.regression import RegressionModel
 from gwi.models.strata import ascending
 from gwi.models.summary import MemberSummary, Summary
@@ -69,7 +69,7 @@ class RegressionTask(Task):
     """
 
     likelihood: Gaussian | StudentT | LogNormal = field(default_factory=Gaussian)
-    tempering: float | Literal["auto"] | None = "auto"
+    tempering: Tempering = "auto"
     disagreement: bool = True
     outcome: Outcome = field(default_factory=Outcome)
     names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network", "linear", "lasso")
@@ -262,7 +262,7 @@ class RegressionTask(Task):
             fits += [choose_noise(residuals[j], part.variance, features, weight, noise, spread, unit=data.held_out.unit)]
         # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
         variance = torch.stack([part.variance + fit.unseen for part, fit in zip(covariances, fits, strict=True)])
-        fixed = None if self.tempering == "auto" else 1.0 if self.tempering is None else float(self.tempering)
+        fixed = fixed_factor(self.tempering)
         unit, is_stack = data.held_out.unit, stacked.num_means > 1
         shapes = [self._shape(row, weight, fixed, is_stack, unit) for row in residuals / variance.sqrt()]
         factor = np.array([shape.factor for shape in shapes])

@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     from gwi.fitting.jobs import Pending
 
 
+# What the estimators take: chosen by held-out rows, a factor, or None for one.
+Tempering = float | Literal["auto"] | None
 # Epochs of a user's network that is a member of a stack.
 MEMBER_EPOCHS = 30
+
+
+def fixed_factor(tempering: Tempering) -> float | None:
+    """The factor on the variance that the user chose; None where held-out rows choose it."""
+    return None if tempering == "auto" else 1.0 if tempering is None else float(tempering)
 
 
 @dataclass(frozen=True)
