@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -42,8 +42,6 @@ from gwi.predictors.linear import PathLasso
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 # Laws under which the noise is fitted: one with tails so heavy that far rows do not decide it, and the normal one.
 NOISE_DEGREES = (5.0, math.inf)
-# A network of the user's own sees so many rows in training, in no fewer and no more epochs than these.
-SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
 # Up to so many rows the GP by itself is tried beside the stack.
 FEW_ROWS = 600
 # Penalties of a ridge regression, for each row.
@@ -68,6 +66,7 @@ class RegressionTask(Task):
         outcome: numbers as they are, or their logarithms; and a bound below them.
     """
 
+    seen_rows: ClassVar[int] = 300_000
     likelihood: Gaussian | StudentT | LogNormal = field(default_factory=Gaussian)
     tempering: Tempering = "auto"
     disagreement: bool = True
@@ -110,10 +109,6 @@ class RegressionTask(Task):
         """Ridge regression, its penalty by leaving rows out one at a time."""
         model = RidgeCV(len(x) * RIDGE_PENALTIES).fit(x.cpu().numpy(), y.mT.cpu().numpy(), weight.cpu().numpy())
         return x.new_tensor(np.atleast_2d(model.coef_).T), x.new_tensor(np.atleast_1d(model.intercept_))
-
-    def num_epochs(self, num_rows: int) -> int:
-        """Of a user's network."""
-        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, SEEN_ROWS // num_rows))
 
     def learn_named(
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
