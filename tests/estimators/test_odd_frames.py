@@ -8,8 +8,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from gwi import GWIRegressor
+from gwi import GWIRegressor, load
 from gwi.exceptions import GWIWarning
 
 N = 24
@@ -134,6 +137,33 @@ def test_frames_that_cannot_be_learned_from_are_refused(name):
     y = Y if name == "other targets than rows" else Y[: len(frame)]
     with pytest.raises(ValueError, match=said):
         GWIRegressor("svgp", random_state=0).fit(frame, y)
+
+
+NUMBERED = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)))
+
+
+@pytest.mark.parametrize(
+    ("frame", "mean"),
+    [
+        (NUMBERED, "linear"),
+        (NUMBERED, make_pipeline(StandardScaler(), Ridge())),
+        (NUMBERED.assign(**{"3": TOWNS}).rename(columns=int), "linear"),
+        (NUMBERED.where(NUMBERED < 1), "linear"),
+    ],
+    ids=["numbers", "a pipeline", "text, too", "missing cells"],
+)
+def test_names_that_are_whole_numbers_are_these_numbers_as_text(frame, mean, tmp_path):
+    model = GWIRegressor(mean, random_state=0).fit(frame, Y)
+    text = GWIRegressor(mean, random_state=0).fit(frame.rename(columns=str), Y)
+    assert model.feature_names_in_.tolist() == [str(name) for name in frame.columns]
+    wanted = text.predict(frame.rename(columns=str))
+    loaded = load(model.save(tmp_path / "model.gwi"))
+    for fitted in (model, text, loaded):
+        for rows in (frame, frame.rename(columns=str), frame[frame.columns[::-1]]):
+            np.testing.assert_allclose(fitted.predict(rows), wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="lacks 1 of the"):
+        loaded.predict(frame.drop(columns=1))
+    assert list(frame.columns) == list(range(frame.shape[1]))
 
 
 INDEXES = {

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.exceptions import UnsavableError, UserError
-from gwi.tables.frames import frame_names, frame_table, is_pandas
+from gwi.tables.frames import frame_names, frame_table, is_pandas, named
 from gwi.tables.names import require_columns
 from gwi.tables.parsing import numbers, texts
 from gwi.tables.source import Table
@@ -53,7 +53,7 @@ class FrameForm:
         """That of a frame, or of some of its columns; frames of a library that is not on the list are taken as pandas'."""
         library = library_of(X)
         if library == "pandas":
-            frame = X if is_pandas(X) else frame_table(X).data.to_pandas()
+            frame = named(X) if is_pandas(X) else frame_table(X).data.to_pandas()
             return FrameForm(library, {name: _pandas_column(frame[name]) for name in names or frame_names(X)})
         table = frame_table(X).data
         return FrameForm(library, {name: Column(str(table.schema.field(name).type)) for name in names or table.column_names})
@@ -72,7 +72,7 @@ class FrameForm:
         require_columns(names, X.names if isinstance(X, Table) else frame_names(X), "X")
         if self.library == "pandas":
             known = not isinstance(X, Table) and is_pandas(X)
-            frame = X[names] if known else _arrow(X, self.columns).to_pandas()
+            frame = named(X)[names] if known else _arrow(X, self.columns).to_pandas()
             changed = {name: _as_pandas(frame[name], column, only_known) for name, column in self.columns.items()}
             return frame.assign(**{name: values for name, values in changed.items() if values is not frame[name]})
         if not isinstance(X, Table) and library_of(X) == self.library and not hasattr(X, "collect"):
@@ -129,12 +129,12 @@ def rows_of(X: Any, rows: NDArray[Any]) -> Any:
     """Some rows of a frame, by their numbers, as a frame of the same library."""
     import narwhals as nw
 
-    return nw.from_native(X.collect() if hasattr(X, "collect") else X)[np.asarray(rows).tolist()].to_native()
+    return nw.from_native(X.collect() if hasattr(X, "collect") else named(X))[np.asarray(rows).tolist()].to_native()
 
 
 def pandas_forms(X: Any) -> Iterator[FrameForm]:
     """The forms that a predictor of pandas frames may know a frame of another library by: text as text, and as categories."""
-    frame = X if is_pandas(X) else frame_table(X).data.to_pandas()
+    frame = named(X) if is_pandas(X) else frame_table(X).data.to_pandas()
     form = FrameForm.of(frame)
     yield form
     text = [name for name, column in form.columns.items() if column.kind in ("object", "str", "string")]
