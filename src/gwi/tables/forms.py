@@ -29,11 +29,14 @@ class Column:
         kind: as its library calls it, such as ``float64``.
         categories: of a pandas column of categories, in their order; None of others.
         ordered: whether they have an order that means something.
+        none: of pandas' objects, whether missing cells are None, which encoders take for a value, or NaN; None where neither, or
+            both, came.
     """
 
     kind: str
     categories: tuple[Any, ...] | None = None
     ordered: bool = False
+    none: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,11 @@ class FrameForm:
                 raise UnsavableError(
                     f"The categories of column {name!r} are neither numbers nor text, which a file does not hold; make them text."
                 )
-        described = [[name, c.kind, None if c.categories is None else list(c.categories), c.ordered] for name, c in self._items()]
+        described = []
+        for name, c in self.columns.items():
+            last = [] if c.none is None else [c.none]
+            described.append([name, c.kind, None if c.categories is None else list(c.categories), c.ordered, *last])
         return {"library": self.library, "columns": described}
-
-    def _items(self) -> Iterator[tuple[str, Column]]:
-        yield from self.columns.items()
 
     @staticmethod
     def from_json(document: Any) -> FrameForm:
@@ -109,11 +112,12 @@ class FrameForm:
             ValueError: when it is something else.
         """
         columns = {}
-        for name, kind, categories, ordered in document["columns"]:
+        for name, kind, categories, *flags in document["columns"]:
             plain = categories is None or all(isinstance(value, str | int | float | bool) for value in categories)
-            if not (isinstance(name, str) and isinstance(kind, str) and isinstance(ordered, bool) and plain):
+            named = isinstance(name, str) and isinstance(kind, str)
+            if not (named and plain and len(flags) in (1, 2) and all(isinstance(flag, bool) for flag in flags)):
                 raise ValueError("The description of a frame's columns is none.")
-            columns[name] = Column(kind, None if categories is None else tuple(categories), ordered)
+            columns[name] = Column(kind, None if categories is None else tuple(categories), *flags)
         if document["library"] not in ("pandas", "polars", "pyarrow"):
             raise ValueError("A frame is of an unknown library.")
         return FrameForm(document["library"], columns)
@@ -144,9 +148,17 @@ def pandas_forms(X: Any) -> Iterator[FrameForm]:
 
 def _pandas_column(values: Any) -> Column:
     kind = values.dtype
+    if str(kind) == "object":
+        return Column("object", none=_missing_as_none(values))
     if str(kind) != "category":
         return Column(str(kind))
     return Column("category", tuple(np.asarray(kind.categories).tolist()), bool(kind.ordered))
+
+
+def _missing_as_none(values: Any) -> bool | None:
+    """Whether missing cells of a column of objects are None, or NaN; None where neither, or both, came."""
+    kinds = {value is None for value in values[values.isna()]}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _as_pandas(values: Any, column: Column, only_known: bool) -> Any:
@@ -161,12 +173,14 @@ def _as_pandas(values: Any, column: Column, only_known: bool) -> Any:
         seen = [] if only_known else pd.unique(values.dropna()).tolist()
         new = [value for value in seen if value not in known]
         return values.astype(pd.CategoricalDtype([*column.categories, *new], ordered=column.ordered))
-    if str(values.dtype) == column.kind:
-        return values
-    try:
-        return values.astype(column.kind)
-    except (TypeError, ValueError):
-        return values
+    if str(values.dtype) != column.kind:
+        try:
+            values = values.astype(column.kind)
+        except (TypeError, ValueError):
+            return values
+    if column.none is not None and any((value is None) != column.none for value in values[values.isna()]):
+        values = values.where(values.notna(), None if column.none else np.nan)
+    return values
 
 
 def _arrow(X: Any, columns: Mapping[str, Column]) -> Any:
