@@ -25,6 +25,8 @@ from gwi.fitting.joint_training import LOWEST_RATE, JointPosterior, Settings, cl
 from gwi.parts import Covariance, Joint, Paper
 from gwi.streaming.batches import Batches
 
+pytestmark = pytest.mark.unchecked
+
 NUM_CLASSES, NUM_DATA, WEIGHT, EPSILON = 3, 500, 7.0, 0.01
 
 

@@ -139,7 +139,7 @@ def test_the_crps_of_a_cut_normal_law_is_scoringrules():
 def test_a_cut_mixture_is_the_mixture_given_that_it_lies_above(moved):
     inner = Law(MIXTURE.mean + moved, MIXTURE.std, weights=MIXTURE.weights)
     law = TruncatedLaw(inner, 0.0)
-    points, weights = panels(0.0, moved + 14.0, 400)
+    points, weights = panels(0.0, moved + 14.0, 60)
     density = np.stack([np.exp(law.log_density(np.full(N, point))) for point in points])
     np.testing.assert_allclose(weights @ density, 1.0, rtol=1e-8)
     mean = weights @ (points[:, None] * density)
