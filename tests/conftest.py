@@ -8,6 +8,9 @@ from pathlib import Path
 from jaxtyping import _import_hook, install_import_hook
 from jaxtyping import config as shape_checks
 
+# Until all modules are imported nothing becomes garbage.
+gc.disable()
+
 _decorate = _import_hook.JaxtypingTransformer.visit_FunctionDef
 
 
@@ -58,6 +61,9 @@ def pytest_collection_finish() -> None:
     # What is there before the first test stays until the last: a million objects that need not be looked through again and again.
     gc.collect()
     gc.freeze()
+    # Nor what tests leave behind as often as by itself, which is a twentieth of the time.
+    gc.set_threshold(2000, 10, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
