@@ -8,6 +8,9 @@ from pathlib import Path
 from jaxtyping import _import_hook, install_import_hook
 from jaxtyping import config as shape_checks
 
+# Until all modules are imported nothing becomes garbage.
+gc.disable()
+
 _decorate = _import_hook.JaxtypingTransformer.visit_FunctionDef
 
 
@@ -35,6 +38,9 @@ NOT_CHECKED = {"gwi.estimators.base", "gwi.estimators.regressor", "gwi.estimator
 NOT_CHECKED |= {module for module in MODULES if module.startswith(("gwi.parts.", "gwi.cli."))}
 install_import_hook(sorted(MODULES - NOT_CHECKED), "checking.checked")
 
+# To compile a function of shap or scoringrules takes longer than all that the tests ask of it.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -55,6 +61,9 @@ def pytest_collection_finish() -> None:
     # What is there before the first test stays until the last: a million objects that need not be looked through again and again.
     gc.collect()
     gc.freeze()
+    # Nor what tests leave behind as often as by itself, which is a twentieth of the time.
+    gc.set_threshold(2000, 10, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -126,14 +126,18 @@ def test_the_evidence_has_finite_gradients_in_hyperparameters_and_points(kernel,
 @pytest.mark.parametrize("whitened_variance", [0.25, 0.0])
 @pytest.mark.parametrize("num_points", NUM_POINTS)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_the_distance_is_in_range_and_has_finite_gradients_in_hyperparameters_and_z(kernel, num_points, whitened_variance):
+def test_the_distance_is_in_range_and_has_finite_gradients_in_hyperparameters_and_z(
+    kernel, num_points, whitened_variance, thorough
+):
     def succeeds(case):
         value, parameters = distance(case, whitened_variance)
         return -1e-12 <= value.item() / case.outputscale <= 1 + 1e-9 and is_finite(value, parameters)
 
     # Half of the cases with S = 0, which is the optimum at β = 1 on real tables, half with S = I/4.
     cases = gradient_cases(kernel, num_points)
-    assert not failures(cases[::2] if whitened_variance else cases[1::2], succeeds)
+    cases = cases[::2] if whitened_variance else cases[1::2]
+    # Where not all are run, two of five, of each layout and scale some.
+    assert not failures(cases if thorough else [case for i, case in enumerate(cases) if i % 5 in (0, 3)], succeeds)
 
 
 @torch.no_grad()

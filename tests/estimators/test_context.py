@@ -12,6 +12,8 @@ from gwi import GWIClassifier, GWIRegressor, load
 from gwi.estimators import makers
 from gwi.parts import Covariance
 
+pytestmark = pytest.mark.unchecked
+
 
 def sides(num_rows=60, seed=0):
     """A sine with noise either side of a gap of three length-scales."""

@@ -20,6 +20,8 @@ from gwi.core.measures import kernel_matrix
 from gwi.estimators.explaining import herded
 from gwi.exceptions import UserError
 
+pytestmark = pytest.mark.unchecked
+
 
 @cache
 def numbers(num_columns=4, num_rows=70):

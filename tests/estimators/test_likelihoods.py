@@ -11,7 +11,7 @@ from gpytorch.likelihoods import BernoulliLikelihood, StudentTLikelihood
 from scipy import stats
 from sklearn.base import clone
 
-from gwi import GWIRegressor, load
+from gwi import GWIRegressor, evaluation, load
 from gwi.core.likelihoods.families import PoissonFamily
 from gwi.exceptions import UnsavableError
 from gwi.parts.likelihoods import LIKELIHOODS, Beta, Censored, Gamma, Poisson
@@ -315,3 +315,17 @@ def test_draws_of_a_fitted_law_pass_a_test_of_fit():
         draws = model.sample_y(x, 3000, random_state=0)[0]
         many = law[np.zeros(3000, dtype=int)]
         assert stats.kstest(many.cdf(draws), "uniform").pvalue > 0.001
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_kernel_mean_alone_orders_times_of_which_half_are_bounds(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((400, 6))
+    f = 0.5 * x[:, 0] - 0.4 * x[:, 1]
+    time = np.exp(f + 0.9 * rng.standard_normal(400))
+    left = np.exp(0.9 * rng.standard_normal(400)) * rng.uniform(0.1, 2.5, 400)
+    y = np.empty(400, dtype=[("event", bool), ("time", float)])
+    y["event"], y["time"] = time <= left, np.minimum(time, left)
+    assert 0.4 < y["event"].mean() < 0.6
+    model = GWIRegressor("svgp", cv=3, random_state=0).fit(x[:200], y[:200])
+    assert evaluation.concordance(y[200:], model.predict_dist(x[200:])) > 0.7

@@ -8,8 +8,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from gwi import GWIRegressor
+from gwi import GWIRegressor, load
 from gwi.exceptions import GWIWarning
 
 N = 24
@@ -19,7 +22,7 @@ Y = 10.0 * AREA + RNG.normal(0.0, 20.0, N)
 DAYS = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(N) * 9, unit="D")
 TOWNS = np.array(["Ulm", "Bonn", "Jena"] * (N // 3))
 
-pytestmark = pytest.mark.filterwarnings("ignore::gwi.exceptions.GWIWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::gwi.exceptions.GWIWarning"), pytest.mark.unchecked]
 
 
 def column(values, name="odd"):
@@ -97,7 +100,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_odd_columns_leave_a_right_answer(name):
     frame = column(RIGHT[name])
-    model = GWIRegressor("svgp", random_state=0).fit(frame, Y)
+    model = GWIRegressor("svgp", cv=2, random_state=0).fit(frame, Y)
     mean, std = model.predict(frame, return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()
@@ -110,7 +113,7 @@ def test_odd_columns_leave_a_right_answer(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_columns_that_mean_nothing_are_named_in_one_sentence(name):
     with pytest.raises((ValueError, TypeError), match="odd") as refused:
-        GWIRegressor("svgp", random_state=0).fit(column(REFUSED[name]), Y)
+        GWIRegressor("svgp", cv=2, random_state=0).fit(column(REFUSED[name]), Y)
     assert len(str(refused.value)) < 500
 
 
@@ -133,7 +136,34 @@ def test_frames_that_cannot_be_learned_from_are_refused(name):
     frame, said = FRAMES[name]
     y = Y if name == "other targets than rows" else Y[: len(frame)]
     with pytest.raises(ValueError, match=said):
-        GWIRegressor("svgp", random_state=0).fit(frame, y)
+        GWIRegressor("svgp", cv=2, random_state=0).fit(frame, y)
+
+
+NUMBERED = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)))
+
+
+@pytest.mark.parametrize(
+    ("frame", "mean"),
+    [
+        (NUMBERED, "linear"),
+        (NUMBERED, make_pipeline(StandardScaler(), Ridge())),
+        (NUMBERED.assign(**{"3": TOWNS}).rename(columns=int), "linear"),
+        (NUMBERED.where(NUMBERED < 1), "linear"),
+    ],
+    ids=["numbers", "a pipeline", "text, too", "missing cells"],
+)
+def test_names_that_are_whole_numbers_are_these_numbers_as_text(frame, mean, tmp_path):
+    model = GWIRegressor(mean, random_state=0).fit(frame, Y)
+    text = GWIRegressor(mean, random_state=0).fit(frame.rename(columns=str), Y)
+    assert model.feature_names_in_.tolist() == [str(name) for name in frame.columns]
+    wanted = text.predict(frame.rename(columns=str))
+    loaded = load(model.save(tmp_path / "model.gwi"))
+    for fitted in (model, text, loaded):
+        for rows in (frame, frame.rename(columns=str), frame[frame.columns[::-1]]):
+            np.testing.assert_allclose(fitted.predict(rows), wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="lacks 1 of the"):
+        loaded.predict(frame.drop(columns=1))
+    assert list(frame.columns) == list(range(frame.shape[1]))
 
 
 INDEXES = {
@@ -149,9 +179,9 @@ INDEXES = {
 @pytest.mark.parametrize("name", INDEXES)
 def test_the_index_plays_no_part(name):
     frame = column(TOWNS)
-    wanted = GWIRegressor("svgp", random_state=0).fit(frame, Y).predict(frame)
+    wanted = GWIRegressor("svgp", cv=2, random_state=0).fit(frame, Y).predict(frame)
     other = frame.set_axis(INDEXES[name], axis=0)
-    np.testing.assert_array_equal(GWIRegressor("svgp", random_state=0).fit(other, Y).predict(other), wanted)
+    np.testing.assert_array_equal(GWIRegressor("svgp", cv=2, random_state=0).fit(other, Y).predict(other), wanted)
 
 
 def test_a_hundred_thousand_categories_are_one_number():
@@ -166,7 +196,7 @@ def test_a_hundred_thousand_categories_are_one_number():
 
 @pytest.mark.parametrize("of", [pl.from_pandas, pa.Table.from_pandas], ids=["polars", "Arrow"])
 def test_new_texts_missing_cells_and_other_kinds_at_prediction(of):
-    model = GWIRegressor("svgp", random_state=0).fit(of(column(TOWNS)), Y)
+    model = GWIRegressor("svgp", cv=2, random_state=0).fit(of(column(TOWNS)), Y)
     _, usual = model.predict(of(column(TOWNS)), return_std=True)
     for odd in (["Oslo"] * N, [None] * N):
         with pytest.warns(GWIWarning, match="'odd'"):

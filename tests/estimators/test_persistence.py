@@ -46,8 +46,8 @@ class Wave(torch.nn.Module):
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     """Files of networks that have learned little are no different."""
-    monkeypatch.setattr("gwi.fitting.regression.FEWEST_EPOCHS", 2)
-    monkeypatch.setattr("gwi.fitting.regression.MOST_EPOCHS", 2)
+    monkeypatch.setattr("gwi.fitting.task.FEWEST_EPOCHS", 2)
+    monkeypatch.setattr("gwi.fitting.task.MOST_EPOCHS", 2)
 
 
 def seeded(seed=0):

@@ -15,6 +15,8 @@ from gwi.exceptions import UserError
 from gwi.tables.frames import frame_table
 from gwi.tables.plain import plain_rows
 
+pytestmark = pytest.mark.unchecked
+
 NAMES = ["x0", "x1", "x2"]
 
 

@@ -25,8 +25,9 @@ from gwi.parts import Covariance, Gaussian, Trained
 from waves import wave
 
 
+# Two folds: what is checked does not depend on their number.
 @pytest.mark.unchecked
-@parametrize_with_checks([GWIRegressor(mean="svgp", random_state=0, likelihood=Gaussian("constant"))])
+@parametrize_with_checks([GWIRegressor(mean="svgp", random_state=0, likelihood=Gaussian("constant"), cv=2)])
 def test_scikit_learns_checks_pass(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -34,8 +35,8 @@ def test_scikit_learns_checks_pass(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks([GWIRegressor(random_state=0), GWIRegressor(mean="network", random_state=0)])
-def test_scikit_learns_checks_pass_for_the_default_and_for_networks(estimator, check):
+@parametrize_with_checks([GWIRegressor(mean, random_state=0) for mean in ("auto", "svgp", "network")])
+def test_scikit_learns_checks_pass_for_the_default_kernel_means_and_networks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)

@@ -119,6 +119,15 @@ def test_the_papers_protocol_predicts_says_what_it_did_and_can_be_saved(mean, tm
     assert model.update(x[:5], y[:5]).summary_.num_rows == 155
 
 
+@pytest.mark.parametrize(("tempering", "factor"), [(None, 1.0), (2.5, 2.5)])
+def test_the_papers_protocol_takes_the_users_tempering(tempering, factor):
+    x, y = wave(60)
+    chosen = GWIRegressor(Paper(max_steps=20), random_state=0).fit(x, y)
+    asked = GWIRegressor(Paper(max_steps=20), tempering=tempering, random_state=0).fit(x, y)
+    assert asked.tempering_factor_.tolist() == [factor] != chosen.tempering_factor_.tolist()
+    assert asked.summary_.tempering == (factor,)
+
+
 @pytest.mark.parametrize(
     ("arguments", "fitting", "message"),
     [

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from class_data import NAMES, split_classes
-from gwi import GWIClassifier
+from gwi import GWIClassifier, Trained
 from gwi.models.classification import prior_share_of
 
 pytestmark = pytest.mark.unchecked
@@ -35,6 +35,16 @@ def test_labels_are_an_array_and_all_else_is_as_the_rows_are(data):
     assert isinstance(model.predict(rows), np.ndarray)
     assert isinstance(model.predict_proba(rows), torch.Tensor)
     assert isinstance(model.ood_score(rows), torch.Tensor)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_network_learns_to_separate_few_rows_from_wherever_it_starts(seed):
+    x = np.linspace(-1, 1, 20)[:, None]
+    label = (x[:, 0] > 0).astype(int)
+    torch.manual_seed(seed)
+    model = GWIClassifier(Trained(torch.nn.Linear(1, 2)), cv=2, random_state=seed).fit(x, label)
+    assert (model.predict(x) == label).all()
+    assert model.predict_proba(x)[[0, -1], [0, 1]].min() > 0.95
 
 
 def test_nothing_is_unknown_where_the_prior_knows_f():

@@ -25,6 +25,8 @@ from gwi.fitting.joint_training import LOWEST_RATE, JointPosterior, Settings, cl
 from gwi.parts import Covariance, Joint, Paper
 from gwi.streaming.batches import Batches
 
+pytestmark = pytest.mark.unchecked
+
 NUM_CLASSES, NUM_DATA, WEIGHT, EPSILON = 3, 500, 7.0, 0.01
 
 
@@ -278,3 +280,11 @@ def test_the_papers_protocol_trains_from_scratch_and_its_probabilities_sum_to_on
     raw = likelihood.class_probabilities(*model.model_.logits(next(model.model_.rows(x_new))))
     assert (raw.sum(0) - 1).abs().max() < 1e-6
     assert raw.isfinite().all()
+
+
+@pytest.mark.parametrize(("tempering", "factor"), [(None, 1.0), (2.0, 2.0)])
+def test_the_papers_protocol_takes_the_users_tempering(tempering, factor, data):
+    x, y, *_ = data
+    part = Paper(mlp(2, 3, generator=torch.Generator().manual_seed(0)), max_epochs=2)
+    model = GWIClassifier(part, tempering=tempering, random_state=0, covariance=Covariance(num_inducing=5)).fit(x, y)
+    assert model.summary_.tempering == (factor,) * 3

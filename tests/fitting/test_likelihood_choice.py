@@ -11,6 +11,8 @@ from gwi.core.laws.transformed import TruncatedLaw
 from gwi.fitting.likelihood_choice import chosen
 from gwi.parts import Beta, Censored, FewValues, Gamma, Gaussian, LogNormal, NegativeBinomial, Ordinal
 
+pytestmark = pytest.mark.unchecked
+
 
 @pytest.fixture(scope="module")
 def rows():

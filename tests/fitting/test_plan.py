@@ -9,6 +9,8 @@ from gwi.fitting.plan import classification_members, lessened, regression_member
 from gwi.fitting.tree_learners import Boosting, JudgedForest
 from waves import wave
 
+pytestmark = pytest.mark.unchecked
+
 
 @pytest.mark.parametrize("num_rows", [100, 1000, 10_000, 1_000_000])
 @pytest.mark.parametrize("num_outputs", [1, 3])

@@ -110,8 +110,8 @@ def test_a_model_that_showed_its_progress_can_be_pickled(capsys):
 
 
 def test_batch_normalisation_never_sees_a_single_row(monkeypatch):
-    monkeypatch.setattr("gwi.fitting.regression.FEWEST_EPOCHS", 1)
-    monkeypatch.setattr("gwi.fitting.regression.MOST_EPOCHS", 1)
+    monkeypatch.setattr("gwi.fitting.task.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("gwi.fitting.task.MOST_EPOCHS", 1)
     network = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
     assert np.isfinite(GWIRegressor(Trained(network), random_state=0).fit(*wave(65)).predict(wave(65)[0])).all()
 

@@ -23,6 +23,8 @@ from gwi.parts import Covariance
 from gwi.predictors.trees import first_rounds
 from waves import wave
 
+pytestmark = pytest.mark.unchecked
+
 
 def options(n_jobs=None):
     return FitOptions("auto", Covariance(), torch.Generator().manual_seed(0), n_jobs=n_jobs)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn import preprocessing as pre
 from sklearn.compose import ColumnTransformer, make_column_selector, make_column_transformer
@@ -13,6 +14,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
+from gwi import GWIRegressor, load
 from gwi.exceptions import UserError
 from gwi.tables.pipelines import PlainPipeline, checked_steps, plain_steps
 from gwi.tables.transformer import TableEncoder
@@ -30,9 +32,17 @@ def frame(num_rows=80, seed=0):
         }
     )
     found.loc[::7, "a"] = np.nan
-    # NaN, as all text of pandas 3 has it; scikit-learn takes the None of older frames for a value.
     found.loc[::11, "town"] = np.nan
     return found
+
+
+def with_none(frame):
+    """Missing text as pandas below 3 has it, which scikit-learn takes for a value."""
+    return frame.assign(town=frame["town"].astype(object).where(frame["town"].notna(), None))
+
+
+def with_both(frame):
+    return with_none(frame).assign(town=lambda f: f["town"].where(np.arange(len(f)) % 22 > 0, np.nan))
 
 
 filled = make_pipeline(SimpleImputer(strategy="median"), pre.RobustScaler())
@@ -62,14 +72,41 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_steps_give_what_scikit_learn_gives_after_a_way_through_json(name):
-    train, new, y = frame(), frame(30, seed=1), np.arange(80.0)
+@pytest.mark.parametrize(
+    ("name", "as_library"),
+    [
+        *((name, pd.DataFrame) for name in STEPS),
+        *((name, kind) for name in ("names", "the rest as it is", "places of values") for kind in (with_none, pl.from_pandas)),
+    ],
+)
+def test_steps_give_what_scikit_learn_gives_after_a_way_through_json(name, as_library):
+    train, new, y = as_library(frame()), as_library(frame(30, seed=1)), np.arange(80.0)
     pipeline = make_pipeline(STEPS[name], LinearRegression()).fit(train, y)
     names = list(train.columns)
     steps = checked_steps(json.loads(json.dumps(plain_steps(pipeline, names), allow_nan=False)))
     plain = PlainPipeline(tuple(names), steps, pipeline.steps[-1][1])
     np.testing.assert_allclose(plain.predict(new), pipeline.predict(new), rtol=1e-10, atol=1e-10)
+
+
+def test_encoders_of_none_and_nan_at_once_cannot_be_held():
+    train = with_both(frame())
+    pipeline = make_pipeline(make_column_transformer((pre.OneHotEncoder(), ["town"])), LinearRegression())
+    assert plain_steps(pipeline.fit(train, np.arange(80.0)), list(train.columns)) is None
+
+
+@pytest.mark.parametrize("encoder", [pre.OneHotEncoder(), pre.OrdinalEncoder(encoded_missing_value=-9)])
+@pytest.mark.parametrize("fitted_as", [pd.DataFrame, with_none, pl.from_pandas])
+def test_missing_cells_are_those_of_the_fit_in_frames_of_any_kind_and_after_load(encoder, fitted_as, tmp_path):
+    columns = make_column_transformer((encoder, ["town"]), (SimpleImputer(), ["a"]))
+    train = frame().assign(y=lambda f: f["a"].fillna(5) + 4.0 * f["town"].isna())
+    rows, y = train.drop(columns="y"), train["y"].to_numpy()
+    mean = make_pipeline(columns, HistGradientBoostingRegressor(max_iter=20, random_state=0))
+    model = GWIRegressor(mean, random_state=0).fit(fitted_as(rows), y)
+    loaded = load(model.save(tmp_path / "model.gwi"))
+    wanted = np.asarray(model.predict(fitted_as(rows)))
+    for as_library in (pd.DataFrame, with_none, with_both, pl.from_pandas, lambda f: pl.from_pandas(f).to_arrow()):
+        for fitted in (model, loaded):
+            np.testing.assert_allclose(np.asarray(fitted.predict(as_library(rows))), wanted, rtol=1e-12)
 
 
 def test_missing_and_new_values_go_through_trees_as_they_do_in_scikit_learn():

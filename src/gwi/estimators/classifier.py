@@ -264,6 +264,8 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         rows were (least ambiguous sets, Sadinle et al. 2019). The most probable class is in every set, so that none is empty:
         where the model is right more often than the coverage asks for, sets hold one class and cover more. Coverage is that of
         rows as they come, whatever `class_weight`. Where held-out rows are too few, sets hold all classes, with a warning.
+        With few rows and many columns sets may cover a little less, since the kernel was chosen with the held-out labels: 88 %
+        where 90 % were asked for, with 300 rows of 64 columns and a fifth of the labels at random.
 
         Args:
             X: rows.

@@ -32,6 +32,7 @@ from gwi.tables.frames import (
     is_frame,
     is_pandas,
     is_plain,
+    named,
     plain_numbers,
     require_finite,
     require_rows_and_columns,
@@ -232,7 +233,7 @@ def _first_rows(estimator: Any, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[A
     """Rows and targets to learn from; a frame of more than numbers gets an encoder, which later frames pass through."""
     checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2, **estimator._targets.checks}
     if is_frame(X):
-        require_rows_and_columns(X)
+        require_rows_and_columns(X := named(X))
     if not is_frame(X) or (is_pandas(X) and is_plain(X)):
         if is_frame(X):
             require_finite(X.to_numpy(), frame_names(X))

@@ -94,7 +94,8 @@ def _of_table(estimator: Any, brought: inputs.Brought, features: Any, options: F
         return partial(pipeline.fit, data, task, means, options)
     if validation is not None:
         raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
-    return partial(paper_fit, estimator.mean if isinstance(estimator.mean, parts.Paper) else parts.Paper(), data, options)
+    part = estimator.mean if isinstance(estimator.mean, parts.Paper) else parts.Paper()
+    return partial(paper_fit, part, estimator.tempering, data, options)
 
 
 def _strata(estimator: Any, brought: inputs.Brought, learned: NDArray[Any] | None) -> Strata | None:

@@ -333,7 +333,7 @@ def joint_network_fit(
 
 def _paper_fit(fitted: Callable[..., Fit], num_rows: int, task: ClassificationTask, options: FitOptions) -> Fit:
     """The paper's protocol [ap:Classification]: robust-max, M ∈ {½, ¾, 1} √N by validation NLL unless given, a factor a class."""
-    task = replace(task, tempering="per-class")
+    task = replace(task, tempering="per-class" if task.tempering == "auto" else task.tempering)
     asked = options.covariance.num_inducing
     sizes = [max(1, round(f * math.sqrt(num_rows))) for f in PAPER_FACTORS] if asked == "auto" else [asked]
     fits = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from gwi.core.outcomes import NO_END, Outcome
 from gwi.fitting.likelihood_choice import MOST_VALUES, chosen
 from gwi.fitting.linked import LinkedTask
 from gwi.fitting.regression import RegressionTask
-from gwi.fitting.task import Task
+from gwi.fitting.task import Task, Tempering
 from gwi.parts import Frozen, Joint, Network, Paper, Trained
 from gwi.parts.likelihoods import (
     LIKELIHOODS,
@@ -41,7 +41,6 @@ from gwi.parts.likelihoods import (
 from gwi.predictors.boosters import is_fitted
 
 Float2D = NDArray[Any]
-Tempering = float | Literal["auto"] | None
 
 
 def likelihood_part(asked: Any) -> Any:

@@ -52,7 +52,7 @@ from gwi.fitting.linked_means import (
     working_response,
 )
 from gwi.fitting.stacking import cross_fitted
-from gwi.fitting.task import Member, StackedMean, Task
+from gwi.fitting.task import Member, StackedMean, Task, Tempering
 from gwi.models.linked import LinkedModel
 from gwi.models.summary import Summary
 from gwi.parts import NoiseKind
@@ -86,7 +86,7 @@ class LinkedTask(Task):
     link: Literal["log", "logit"] | None = None
     centre: float = 0.0
     unit: float = 1.0
-    tempering: float | Literal["auto"] | None = "auto"
+    tempering: Tempering = "auto"
     noise: NoiseKind = "auto"
     label: str = ""
     start: LinearFit | None = None
@@ -174,6 +174,11 @@ class LinkedTask(Task):
             f = torch.full_like(data.weight, linear_fit(self.family, self.own(data.y), data.x[:, :0], data.weight).intercept)
         else:
             f = self.start.at(self._few_columns(data))
+        if self.family.num_columns > 1:
+            # A row of which a bound is known says little of f, and yet its response lies no farther off than others do: by noise
+            # of one over its curvature the evidence would find all rows to vary from one to the next, and nothing to be noise.
+            response = torch.from_numpy(expected_between(self.own(data.y), f, self.phi)).to(data.x)
+            return replace(data, y=(response - (data.weight * response).sum() / data.weight.sum())[None])
         response, curvature = working_response(self.family, self.own(data.y), f, self.phi)
         weight = data.weight * curvature
         centre = (weight * response).sum() / weight.sum()

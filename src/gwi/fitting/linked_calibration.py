@@ -22,7 +22,7 @@ from gwi.fitting.held_out_covariance import HeldOutCovariance
 from gwi.fitting.hyperparameters import is_wide
 from gwi.fitting.linked_means import fitted_dispersion, mean_nll
 from gwi.fitting.scores import holds_all_rows
-from gwi.fitting.task import StackedMean
+from gwi.fitting.task import StackedMean, fixed_factor
 from gwi.models.linked import LinkedModel, distance_from_middle, law_of_family
 from gwi.models.strata import ascending
 from gwi.models.summary import MemberSummary, Summary
@@ -52,7 +52,7 @@ def calibrated(
         noise_features(columns, stacked.held_out),
         held_out.weight,
     )
-    fixed = None if task.tempering == "auto" else 1.0 if task.tempering is None else float(task.tempering)
+    fixed = fixed_factor(task.tempering)
     family, said = task.family, ""
     if len(task.families) > 1:
         family, scores = best_of(task.families, rows, tempering=1.0 if fixed is None else fixed)

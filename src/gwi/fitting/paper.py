@@ -34,7 +34,7 @@ from gwi.core.training import train
 from gwi.fitting.data import FitData, FitOptions
 from gwi.fitting.hyperparameters import PriorChoice
 from gwi.fitting.scores import average_nll, own_rmse
-from gwi.fitting.task import Fit, Member, StackedMean
+from gwi.fitting.task import Fit, Member, StackedMean, Tempering, fixed_factor
 from gwi.models.regression import RegressionModel
 from gwi.models.summary import MemberSummary, Summary
 from gwi.parts import Paper
@@ -86,6 +86,7 @@ def fit_paper(
     batch_size: int = 1000,
     learning_rate: float = 1e-2,
     max_tempering_factor: float = 1.0,
+    tempering: float | None = None,
     jitter: float = 1e-6,
     generator: torch.Generator,
     on_epoch: Callable[[int, int, float], None] | None = None,
@@ -104,6 +105,7 @@ def fit_paper(
         batch_size: N_B at most.
         learning_rate: of Adam at the start.
         max_tempering_factor: upper bound of α_T: 1 in the paper, where it only shrinks; infinity lets it widen, too.
+        tempering: α_T, where it is not for the validation rows to choose.
         jitter: relative, on k(Z, Z).
         generator: for the split, Z, weights, batches and comparison points.
         on_epoch: called with M, the epoch and its mean loss.
@@ -154,7 +156,7 @@ def fit_paper(
         residuals, total = y[validation] - mean[0], variance[0] + noise_variance
         unbounded = float(tempering_factor(residuals, total))
         # Not zero: validation rows that are met exactly would send the density there to infinity.
-        factor = max(min(unbounded, max_tempering_factor), 1e-6)
+        factor = max(min(unbounded, max_tempering_factor), 1e-6) if tempering is None else tempering
         validation_nll[m] = average_nll(residuals[None], factor * total[None], torch.ones_like(total), [math.inf])
         seconds[m] = time.perf_counter() - start
         fits.append(PaperFit(posterior, noise_variance, factor, unbounded, m, validation_nll, validation, losses, seconds))
@@ -282,11 +284,12 @@ def batch_loss(
     return num_data / 2 * (LOG_TWO_PI + math.log(noise_variance) + misfit) + distance
 
 
-def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
+def paper_fit(part: Paper, tempering: Tempering, data: FitData, options: FitOptions) -> Fit:
     """GWI-net or GWI: SVGP by the paper's protocol [ap:Implementation], as a model that predicts; one target.
 
     Args:
         part: which of the two, and for how long.
+        tempering: ``"auto"`` for the protocol's, a factor on the predictive variance, or None.
         data: rows and targets; everything random comes from its generator.
         options: of which only the report is used.
     """
@@ -304,6 +307,7 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
         max_steps=part.max_steps,
         # The text bounds it by one, the released code does not, and where the prior came out too narrow it has to widen.
         max_tempering_factor=math.inf,
+        tempering=fixed_factor(tempering),
         generator=data.generator,
         on_epoch=lambda num_inducing, epoch, _: options.report(f"M = {num_inducing}", (epoch + 1) / 1000),
     )

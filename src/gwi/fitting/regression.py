@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from gwi.fitting.learners import estimator_learner, kernel_member, linear_learne
 from gwi.fitting.priors import added, beside, scaled_noise
 from gwi.fitting.scores import average_nll, holds_all_rows, own_rmse
 from gwi.fitting.stacking import convex_weights, cross_fitted, student_precision
-from gwi.fitting.task import Member, StackedMean, Task
+from gwi.fitting.task import Member, StackedMean, Task, Tempering, fixed_factor
 from gwi.models.regression import RegressionModel
 from gwi.models.strata import ascending
 from gwi.models.summary import MemberSummary, Summary
@@ -42,8 +42,6 @@ from gwi.predictors.linear import PathLasso
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 # Laws under which the noise is fitted: one with tails so heavy that far rows do not decide it, and the normal one.
 NOISE_DEGREES = (5.0, math.inf)
-# A network of the user's own sees so many rows in training, in no fewer and no more epochs than these.
-SEEN_ROWS, FEWEST_EPOCHS, MOST_EPOCHS = 300_000, 30, 600
 # Up to so many rows the GP by itself is tried beside the stack.
 FEW_ROWS = 600
 # Penalties of a ridge regression, for each row.
@@ -68,8 +66,9 @@ class RegressionTask(Task):
         outcome: numbers as they are, or their logarithms; and a bound below them.
     """
 
+    seen_rows: ClassVar[int] = 300_000
     likelihood: Gaussian | StudentT | LogNormal = field(default_factory=Gaussian)
-    tempering: float | Literal["auto"] | None = "auto"
+    tempering: Tempering = "auto"
     disagreement: bool = True
     outcome: Outcome = field(default_factory=Outcome)
     names: tuple[str, ...] = ("svgp", "svgp-all", "network", "svgp+network", "linear", "lasso")
@@ -110,10 +109,6 @@ class RegressionTask(Task):
         """Ridge regression, its penalty by leaving rows out one at a time."""
         model = RidgeCV(len(x) * RIDGE_PENALTIES).fit(x.cpu().numpy(), y.mT.cpu().numpy(), weight.cpu().numpy())
         return x.new_tensor(np.atleast_2d(model.coef_).T), x.new_tensor(np.atleast_1d(model.intercept_))
-
-    def num_epochs(self, num_rows: int) -> int:
-        """Of a user's network."""
-        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, SEEN_ROWS // num_rows))
 
     def learn_named(
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int
@@ -262,7 +257,7 @@ class RegressionTask(Task):
             fits += [choose_noise(residuals[j], part.variance, features, weight, noise, spread, unit=data.held_out.unit)]
         # Noise at a row from fits that had not seen it: a model of noise, too, is surer of the rows it was fitted to.
         variance = torch.stack([part.variance + fit.unseen for part, fit in zip(covariances, fits, strict=True)])
-        fixed = None if self.tempering == "auto" else 1.0 if self.tempering is None else float(self.tempering)
+        fixed = fixed_factor(self.tempering)
         unit, is_stack = data.held_out.unit, stacked.num_means > 1
         shapes = [self._shape(row, weight, fixed, is_stack, unit) for row in residuals / variance.sqrt()]
         factor = np.array([shape.factor for shape in shapes])

@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     from gwi.fitting.jobs import Pending
 
 
-# Epochs of a user's network that is a member of a stack.
-MEMBER_EPOCHS = 30
+# What the estimators take: chosen by held-out rows, a factor, or None for one.
+Tempering = float | Literal["auto"] | None
+# Epochs of a user's network: of few rows more, so that they, too, train it.
+FEWEST_EPOCHS, MOST_EPOCHS = 30, 600
+
+
+def fixed_factor(tempering: Tempering) -> float | None:
+    """The factor on the variance that the user chose; None where held-out rows choose it."""
+    return None if tempering == "auto" else 1.0 if tempering is None else float(tempering)
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,8 @@ class Task(ABC):
     wanted: str
     note: str = ""
     prior_mean: nn.Module | None = None
+    # That a user's network sees in training, between the fewest and the most epochs.
+    seen_rows: ClassVar[int] = 30_000
     # What ``covariance="auto"`` is where Z are not all rows.
     sparse_covariance: ClassVar[Literal["wasserstein", "titsias"]] = "titsias"
 
@@ -260,7 +269,7 @@ class Task(ABC):
 
     def num_epochs(self, num_rows: int) -> int:
         """Of a user's network."""
-        return MEMBER_EPOCHS
+        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, self.seen_rows // num_rows))
 
     def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
         """Refuse a mean that has not one output for each target or class."""

@@ -141,7 +141,8 @@ class Joint(BaseEstimator):
 
 
 class Paper(BaseEstimator):
-    """Mean and covariance by the paper's protocol; of other options only the number of inducing points is used, for classes.
+    """Mean and covariance by the paper's protocol; of other options only `tempering` is used, and for classes the number
+    of inducing points.
 
     Args:
         mean: ``"network"`` for GWI-net or ``"svgp"`` for GWI: SVGP in regression; a torch module for classes.

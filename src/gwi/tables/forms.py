@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gwi.exceptions import UnsavableError, UserError
-from gwi.tables.frames import frame_names, frame_table, is_pandas
+from gwi.tables.frames import frame_names, frame_table, is_pandas, named
 from gwi.tables.names import require_columns
 from gwi.tables.parsing import numbers, texts
 from gwi.tables.source import Table
@@ -29,11 +29,14 @@ class Column:
         kind: as its library calls it, such as ``float64``.
         categories: of a pandas column of categories, in their order; None of others.
         ordered: whether they have an order that means something.
+        none: of pandas' objects, whether missing cells are None, which encoders take for a value, or NaN; None where neither, or
+            both, came.
     """
 
     kind: str
     categories: tuple[Any, ...] | None = None
     ordered: bool = False
+    none: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class FrameForm:
         """That of a frame, or of some of its columns; frames of a library that is not on the list are taken as pandas'."""
         library = library_of(X)
         if library == "pandas":
-            frame = X if is_pandas(X) else frame_table(X).data.to_pandas()
+            frame = named(X) if is_pandas(X) else frame_table(X).data.to_pandas()
             return FrameForm(library, {name: _pandas_column(frame[name]) for name in names or frame_names(X)})
         table = frame_table(X).data
         return FrameForm(library, {name: Column(str(table.schema.field(name).type)) for name in names or table.column_names})
@@ -72,7 +75,7 @@ class FrameForm:
         require_columns(names, X.names if isinstance(X, Table) else frame_names(X), "X")
         if self.library == "pandas":
             known = not isinstance(X, Table) and is_pandas(X)
-            frame = X[names] if known else _arrow(X, self.columns).to_pandas()
+            frame = named(X)[names] if known else _arrow(X, self.columns).to_pandas()
             changed = {name: _as_pandas(frame[name], column, only_known) for name, column in self.columns.items()}
             return frame.assign(**{name: values for name, values in changed.items() if values is not frame[name]})
         if not isinstance(X, Table) and library_of(X) == self.library and not hasattr(X, "collect"):
@@ -95,11 +98,11 @@ class FrameForm:
                 raise UnsavableError(
                     f"The categories of column {name!r} are neither numbers nor text, which a file does not hold; make them text."
                 )
-        described = [[name, c.kind, None if c.categories is None else list(c.categories), c.ordered] for name, c in self._items()]
+        described = []
+        for name, c in self.columns.items():
+            last = [] if c.none is None else [c.none]
+            described.append([name, c.kind, None if c.categories is None else list(c.categories), c.ordered, *last])
         return {"library": self.library, "columns": described}
-
-    def _items(self) -> Iterator[tuple[str, Column]]:
-        yield from self.columns.items()
 
     @staticmethod
     def from_json(document: Any) -> FrameForm:
@@ -109,11 +112,12 @@ class FrameForm:
             ValueError: when it is something else.
         """
         columns = {}
-        for name, kind, categories, ordered in document["columns"]:
+        for name, kind, categories, *flags in document["columns"]:
             plain = categories is None or all(isinstance(value, str | int | float | bool) for value in categories)
-            if not (isinstance(name, str) and isinstance(kind, str) and isinstance(ordered, bool) and plain):
+            named = isinstance(name, str) and isinstance(kind, str)
+            if not (named and plain and len(flags) in (1, 2) and all(isinstance(flag, bool) for flag in flags)):
                 raise ValueError("The description of a frame's columns is none.")
-            columns[name] = Column(kind, None if categories is None else tuple(categories), ordered)
+            columns[name] = Column(kind, None if categories is None else tuple(categories), *flags)
         if document["library"] not in ("pandas", "polars", "pyarrow"):
             raise ValueError("A frame is of an unknown library.")
         return FrameForm(document["library"], columns)
@@ -129,12 +133,12 @@ def rows_of(X: Any, rows: NDArray[Any]) -> Any:
     """Some rows of a frame, by their numbers, as a frame of the same library."""
     import narwhals as nw
 
-    return nw.from_native(X.collect() if hasattr(X, "collect") else X)[np.asarray(rows).tolist()].to_native()
+    return nw.from_native(X.collect() if hasattr(X, "collect") else named(X))[np.asarray(rows).tolist()].to_native()
 
 
 def pandas_forms(X: Any) -> Iterator[FrameForm]:
     """The forms that a predictor of pandas frames may know a frame of another library by: text as text, and as categories."""
-    frame = X if is_pandas(X) else frame_table(X).data.to_pandas()
+    frame = named(X) if is_pandas(X) else frame_table(X).data.to_pandas()
     form = FrameForm.of(frame)
     yield form
     text = [name for name, column in form.columns.items() if column.kind in ("object", "str", "string")]
@@ -144,9 +148,17 @@ def pandas_forms(X: Any) -> Iterator[FrameForm]:
 
 def _pandas_column(values: Any) -> Column:
     kind = values.dtype
+    if str(kind) == "object":
+        return Column("object", none=_missing_as_none(values))
     if str(kind) != "category":
         return Column(str(kind))
     return Column("category", tuple(np.asarray(kind.categories).tolist()), bool(kind.ordered))
+
+
+def _missing_as_none(values: Any) -> bool | None:
+    """Whether missing cells of a column of objects are None, or NaN; None where neither, or both, came."""
+    kinds = {value is None for value in values[values.isna()]}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _as_pandas(values: Any, column: Column, only_known: bool) -> Any:
@@ -161,12 +173,14 @@ def _as_pandas(values: Any, column: Column, only_known: bool) -> Any:
         seen = [] if only_known else pd.unique(values.dropna()).tolist()
         new = [value for value in seen if value not in known]
         return values.astype(pd.CategoricalDtype([*column.categories, *new], ordered=column.ordered))
-    if str(values.dtype) == column.kind:
-        return values
-    try:
-        return values.astype(column.kind)
-    except (TypeError, ValueError):
-        return values
+    if str(values.dtype) != column.kind:
+        try:
+            values = values.astype(column.kind)
+        except (TypeError, ValueError):
+            return values
+    if column.none is not None and any((value is None) != column.none for value in values[values.isna()]):
+        values = values.where(values.notna(), None if column.none else np.nan)
+    return values
 
 
 def _arrow(X: Any, columns: Mapping[str, Column]) -> Any:

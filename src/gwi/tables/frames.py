@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -65,7 +66,21 @@ def _whole(X: Any) -> Any:
         import pyarrow as pa
 
         return pa.Table.from_batches([X])
-    return X.collect() if hasattr(X, "collect") else X
+    return X.collect() if hasattr(X, "collect") else named(X)
+
+
+def named(X: Any) -> Any:
+    """A frame of pandas whose columns are called by whole numbers, as ``DataFrame(array)`` makes it, with these as text.
+
+    Names are then what they are in every other library, and columns are found by them, in any order.
+    """
+    if not (is_pandas(X) and hasattr(X, "columns") and len(X.columns)):
+        return X
+    if not all(isinstance(name, Integral) and not isinstance(name, bool) for name in X.columns):
+        return X
+    X = X.copy(deep=False)
+    X.columns = [str(name) for name in X.columns]
+    return X
 
 
 def is_pandas(X: Any) -> bool:
@@ -77,7 +92,7 @@ def frame_names(X: Any) -> list[Any]:
     """Of the columns of a frame."""
     if hasattr(X, "collect_schema"):
         return list(X.collect_schema().names())
-    return list(X.schema.names) if _is_arrow(X) else list(X.columns)
+    return list(X.schema.names) if _is_arrow(X) else list(named(X).columns)
 
 
 def is_plain(X: Any) -> bool:

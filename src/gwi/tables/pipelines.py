@@ -1,8 +1,9 @@
 """Fitted pipelines of scikit-learn as plain numbers and text: steps that we can hold, and the predictor at their end.
 
-A step takes columns and gives columns, each an array of numbers, where missing is NaN, or of anything else, where missing is
-None. What is kept of a step is what its `transform` reads. Held are pipelines, column transformers, scalers, `SimpleImputer`,
-`OneHotEncoder`, `OrdinalEncoder` and our `TableEncoder`; types exactly, since a subclass may do otherwise.
+A step takes columns and gives columns, each an array of numbers, where missing is NaN, or of anything else. There None and NaN
+are what they are to scikit-learn, a value like others and a missing cell: of frames of pandas NaN, but for None among objects, of
+all other frames None. What is kept of a step is what its `transform` reads. Held are pipelines, column transformers, scalers,
+`SimpleImputer`, `OneHotEncoder`, `OrdinalEncoder` and our `TableEncoder`; types exactly, since a subclass may do otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sklearn.pipeline import Pipeline
 
 from gwi._typing import Array
 from gwi.exceptions import UserError
-from gwi.tables.frames import frame_table
+from gwi.tables.frames import frame_table, is_pandas
 from gwi.tables.transformer import TableEncoder
 
 Columns = list[NDArray[Any]]
@@ -50,7 +51,11 @@ class PlainPipeline:
         if steps and steps[0]["step"] == "table":
             columns, steps = list(TableEncoder.from_json(steps[0]["encoder"]).transform(table.data).T), steps[1:]
         else:
-            columns = [_column(table.data.column(name)) for name in self.names]
+            missing = math.nan if is_pandas(X) else None
+            columns = [_column(table.data.column(name), missing) for name in self.names]
+            for place, name in enumerate(self.names):
+                if missing is not None and columns[place].dtype == object:
+                    columns[place][[value is None for value in X[name]]] = None
         for step in steps:
             columns = _APPLY[step["step"]](step, columns, self.names)
         return self.last.predict(np.column_stack([np.asarray(column, dtype=np.float64) for column in columns]))
@@ -87,8 +92,8 @@ def checked_steps(steps: Any) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _column(values: Any) -> NDArray[Any]:
-    """Numbers and truth values as float64 with NaN, all else as objects with None."""
+def _column(values: Any, missing: float | None) -> NDArray[Any]:
+    """Numbers and truth values as float64 with NaN, all else as objects with what is missing there."""
     import pyarrow as pa
 
     kind = values.type
@@ -97,13 +102,14 @@ def _column(values: Any) -> NDArray[Any]:
         kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return np.array([math.nan if v is None else v for v in values.to_pylist()], dtype=np.float64)
-    return np.array([*values.to_pylist(), None], dtype=object)[:-1]
+    return np.array([*(missing if v is None else v for v in values.to_pylist()), None], dtype=object)[:-1]
 
 
-def _is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+def _is_missing(column: NDArray[Any], none: bool | None) -> NDArray[np.bool_]:
+    """Where cells are None, or NaN, or for a file that does not say either; a column of numbers knows one kind."""
     if column.dtype == np.float64:
         return np.isnan(column)
-    return np.array([value is None or value != value for value in column], dtype=np.bool_)
+    return np.array([none is not False if value is None else not none and value != value for value in column], dtype=np.bool_)
 
 
 # What is kept of each step; None where it cannot be.
@@ -168,19 +174,26 @@ def _of_scaler(step: Any, names: Sequence[str]) -> Step:
 def _of_imputer(step: Any, names: Sequence[str]) -> Step | None:
     values = [value.item() if isinstance(value, np.generic) else value for value in step.statistics_]
     plain = all(isinstance(value, str | int | float) and value == value for value in values)
-    marks_nan = step.missing_values is None or (isinstance(step.missing_values, float) and math.isnan(step.missing_values))
-    return {"step": "fill", "values": values} if plain and marks_nan and not step.add_indicator else None
+    none = step.missing_values is None
+    if (
+        not plain
+        or step.add_indicator
+        or not (none or (isinstance(step.missing_values, float) and math.isnan(step.missing_values)))
+    ):
+        return None
+    return {"step": "fill", "values": values, "none": none}
 
 
-def _categories(step: Any) -> list[list[Any]] | None:
-    """Of each column, None for missing; None where they are neither numbers nor text."""
-    found = []
+def _categories(step: Any) -> Step | None:
+    """Of each column, null for None or NaN, and in which of them it is None; None where they are neither numbers nor text."""
+    found, none = [], []
     for column in step.categories_:
         values = [None if value is None or value != value else value for value in column.tolist()]
-        if not all(value is None or isinstance(value, str | int | float | bool) for value in values):
+        if values.count(None) > 1 or not all(value is None or isinstance(value, str | int | float | bool) for value in values):
             return None
         found.append(values)
-    return found
+        none.append(any(value is None for value in column.tolist()))
+    return {"categories": found, "none": none}
 
 
 def _of_one_hot(step: Any, names: Sequence[str]) -> Step | None:
@@ -188,8 +201,10 @@ def _of_one_hot(step: Any, names: Sequence[str]) -> Step | None:
     rare = step.min_frequency is not None or step.max_categories is not None
     if categories is None or rare:
         return None
-    dropped = [None] * len(categories) if step.drop_idx_ is None else [None if d is None else int(d) for d in step.drop_idx_]
-    return {"step": "one column a value", "categories": categories, "dropped": dropped, "strict": step.handle_unknown == "error"}
+    dropped = (
+        [None] * len(step.categories_) if step.drop_idx_ is None else [None if d is None else int(d) for d in step.drop_idx_]
+    )
+    return {"step": "one column a value", **categories, "dropped": dropped, "strict": step.handle_unknown == "error"}
 
 
 def _of_ordinal(step: Any, names: Sequence[str]) -> Step | None:
@@ -199,7 +214,7 @@ def _of_ordinal(step: Any, names: Sequence[str]) -> Step | None:
     unknown, missing = step.unknown_value, step.encoded_missing_value
     return {
         "step": "place of the value",
-        "categories": categories,
+        **categories,
         "strict": step.handle_unknown == "error",
         "unknown": None if unknown is None or unknown != unknown else float(unknown),
         "missing": None if missing != missing else float(missing),
@@ -240,7 +255,7 @@ def _fill(step: Step, columns: Columns, names: Sequence[str]) -> Columns:
     found = []
     for column, value in zip(columns, step["values"], strict=True):
         new = column.copy()
-        new[_is_missing(column)] = value
+        new[_is_missing(column, step.get("none"))] = value
         found.append(new)
     return found
 
@@ -252,14 +267,20 @@ def _codes(step: Step, columns: Columns) -> Columns:
         UserError: for such a value, where the encoder was told to be strict.
     """
     found = []
-    for column, categories in zip(columns, step["categories"], strict=True):
-        place = {value: i for i, value in enumerate(categories)}
-        gone = _is_missing(column)
-        codes = np.array([place.get(None if m else v, -1) for v, m in zip(column.tolist(), gone, strict=True)], dtype=np.int64)
+    for column, categories, none in zip(columns, step["categories"], _are_none(step), strict=True):
+        place = {value: i for i, value in enumerate(categories) if value is not None}
+        codes = np.array([place.get(value, -1) for value in column.tolist()], dtype=np.int64)
+        if None in categories:
+            codes[_is_missing(column, none)] = categories.index(None)
         if step["strict"] and (codes < 0).any():
             raise UserError(f"An encoder was told to refuse values that it has not seen; one is {column[codes < 0][0]!r}.")
         found.append(codes)
     return found
+
+
+def _are_none(step: Step) -> list[bool] | list[None]:
+    """Of each column whether the missing one of its categories is None, a value, or NaN."""
+    return step.get("none") or [None] * len(step["categories"])
 
 
 def _one_hot(step: Step, columns: Columns, names: Sequence[str]) -> Columns:
@@ -272,8 +293,8 @@ def _one_hot(step: Step, columns: Columns, names: Sequence[str]) -> Columns:
 def _ordinal(step: Step, columns: Columns, names: Sequence[str]) -> Columns:
     unknown, missing = (math.nan if step[key] is None else step[key] for key in ("unknown", "missing"))
     found: Columns = []
-    for codes, categories in zip(_codes(step, columns), step["categories"], strict=True):
-        gone = codes == (categories.index(None) if None in categories else -2)
+    for codes, categories, none in zip(_codes(step, columns), step["categories"], _are_none(step), strict=True):
+        gone = codes == (categories.index(None) if None in categories and not none else -2)
         found.append(np.where(codes < 0, unknown, np.where(gone, missing, codes)))
     return found
 

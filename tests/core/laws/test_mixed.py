@@ -142,16 +142,28 @@ def test_scores_of_small_counts_do_not_depend_on_large_ones_beside_them():
 
 
 def test_scores_of_large_counts_are_those_of_all_values():
+    # f known well, as well as its threshold, and far less well; shapes of few and of many events.
     for family, mean, variance, phi in (
+        (PoissonFamily(), 5.0, 1e-4, 1.0),
         (PoissonFamily(), 5.0, 0.02, 1.0),
+        (PoissonFamily(), 4.0, 0.5, 1.0),
+        (PoissonFamily(), 1.0, 1.0, 1.0),
         (NegativeBinomialFamily(), 4.0, 0.02, 0.8),
+        (NegativeBinomialFamily(), 4.0, 0.3, 0.01),
+        (NegativeBinomialFamily(), 1.0, 0.3, 2.0),
     ):
-        last = float(law_of(family, mean, variance, phi).quantile(1 - 1e-13)[0])
-        steps = np.arange(0.0, last + 1)
-        chance = law_of(family, np.full(len(steps), mean), variance, phi).cumulative(steps)
+        law = law_of(family, mean, variance, phi)
+        steps = np.arange(float(law.quantile(1 - 1e-13)[0]) + 1)
+        f = mean + math.sqrt(variance) * (nodes := np.linspace(-8.5, 8.5, 401))
+        weights = np.exp(-np.square(nodes) / 2)
+        weights /= weights.sum()
+        chance = np.concatenate(
+            [family.cumulative(some[:, None], f, phi) @ weights for some in np.array_split(steps, 1 + len(steps) // 500)]
+        )
+        np.testing.assert_allclose(law_of(family, np.full(len(steps), mean), variance, phi).cumulative(steps), chance, atol=1e-10)
         for y in (0.0, 64.0, 200.0):
-            expected = np.square(chance - (steps >= y)).sum() + max(y - last, 0.0)
-            assert law_of(family, mean, variance, phi).crps(np.array([y]))[0] == pytest.approx(expected, rel=1e-7)
+            expected = np.square(chance - (steps >= y)).sum() + max(y - steps[-1], 0.0)
+            assert law.crps(np.array([y]))[0] == pytest.approx(expected, rel=1e-7)
     # Far more than can be looked at one by one: a log-normal law in all but name.
     wide = law_of(PoissonFamily(), 20.0, 0.5, 1.0)
     y = math.exp(20.3)

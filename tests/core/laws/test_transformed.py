@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,6 +133,28 @@ def test_the_crps_of_a_cut_normal_law_is_scoringrules():
         (below, under), (beyond, over) = panels(0.0, y[row]), panels(y[row], y[row] + 12 * STD[0, row] + 5)
         exact = under @ theirs.cdf(below) ** 2 + over @ theirs.sf(beyond) ** 2
         assert law.crps(y)[row] == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("moved", [-0.4, 0.3, 40.0])
+def test_a_cut_mixture_is_the_mixture_given_that_it_lies_above(moved):
+    inner = Law(MIXTURE.mean + moved, MIXTURE.std, weights=MIXTURE.weights)
+    law = TruncatedLaw(inner, 0.0)
+    points, weights = panels(0.0, moved + 14.0, 60)
+    density = np.stack([np.exp(law.log_density(np.full(N, point))) for point in points])
+    np.testing.assert_allclose(weights @ density, 1.0, rtol=1e-8)
+    mean = weights @ (points[:, None] * density)
+    np.testing.assert_allclose(law.expectation(), mean, rtol=1e-8)
+    np.testing.assert_allclose(law.variance(), weights @ (np.square(points[:, None] - mean) * density), rtol=1e-6)
+    for level in (1e-3, 0.2, 0.5, 0.9, 0.9999):
+        np.testing.assert_allclose(law.cumulative(law.quantile(level)), level, rtol=1e-8)
+
+
+def test_a_mixture_that_is_cut_keeps_its_mean_where_that_lies_above():
+    inner = Law(np.abs(MIXTURE.mean) + 0.3, MIXTURE.std, weights=MIXTURE.weights)
+    law = TruncatedLaw.with_means_of(inner, 0.0)
+    assert (inner.cumulative(np.zeros(N)) > 1e-3).all()
+    np.testing.assert_allclose(law.expectation(), inner.expectation(), rtol=1e-9)
+    assert (TruncatedLaw.with_means_of(replace(inner, mean=inner.mean - 3), 0.0).expectation() > 0).all()
 
 
 def test_what_lies_far_below_the_cut_keeps_finite_answers():

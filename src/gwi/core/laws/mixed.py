@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,21 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from gwi._typing import Array
-from gwi.core.laws.protocol import NODES, PANELS, WEIGHTS, integrated_crps
+from gwi.core.laws.counts import by_threshold, crps_of_counts, law_of_threshold_is_known
+from gwi.core.laws.protocol import integrated_crps
 from gwi.core.laws.roots import increasing_root
 from gwi.core.likelihoods.expectations import MOST_NUMBERS, REACH, groups_of_rows, log_marginal, node_rule
 from gwi.core.likelihoods.families import BetaFamily, Family, GammaFamily, NegativeBinomialFamily, PoissonFamily
 
-# Of counts, so many values are looked at one by one for the CRPS where F is known between them, and where it is not.
-NUM_SINGLE, MOST_COUNTS, LEFT_OUT = 64, 4000, 1e-12
 # Families whose y grow with f; where f varies by more than so many times the distance over which P(Y ≤ y | f) falls from one to
 # nothing, only that distance is looked at: down to this probability, in so many panels.
 GROWING, NARROW, LEAST_FALL, FALL_STEPS = (BetaFamily, GammaFamily, NegativeBinomialFamily, PoissonFamily), 5.0, 1e-15, 30
 FALL_PANELS, FALL_RULE = 4, np.polynomial.legendre.leggauss(32)
 FALL_NODES = FALL_PANELS * len(FALL_RULE[0])
+# Where f varies by less than this share of that distance, so few nodes are enough.
+STILL = 0.3
+STILL_NODES, _weights = np.polynomial.hermite_e.hermegauss(12)
+STILL_WEIGHTS = _weights / _weights.sum()
 # The logarithm of the least distance of a quantile from a bound, and doublings of a bracket without ends.
 LEAST_LOG, MOST_DOUBLINGS = -700.0, 300
 # Of a probability or what is left to one: by so much the ends of panels may be off.
@@ -114,7 +116,8 @@ class MixedLaw:
     def cumulative(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
         """E P(Y ≤ y | f)."""
         low, high = self.support
-        found = self._probability(y / self.unit, self.family.cumulative)
+        at = np.floor(y / self.unit) if hasattr(self.family, "continued") else y / self.unit
+        found = self._probability(at, self.family.cumulative)
         return np.where(y < low, 0.0, np.where(y >= high, 1.0, found))
 
     def _probability(self, y: Array, chance: Callable[[Array, Array, Array], Array]) -> Float[Array, " N"]:
@@ -123,16 +126,27 @@ class MixedLaw:
         found, narrow = np.empty(self.num_rows), np.zeros(self.num_rows, dtype=np.bool_)
         if isinstance(self.family, GROWING):
             narrow = np.sqrt(self.spread) > NARROW * np.asarray(width)
+        # Where f varies less than that distance, few nodes have all digits.
+        still = np.sqrt(self.spread) < STILL * np.asarray(width)
+        if still.any():
+            f = self.centre[still, None] + np.sqrt(self.spread[still, None]) * STILL_NODES
+            found[still] = chance(y[still, None], f, self.dispersion[still, None]) @ STILL_WEIGHTS
+        moving = ~narrow & ~still
+        if isinstance(self.family, NegativeBinomialFamily | PoissonFamily):
+            ahead = ~still & law_of_threshold_is_known(self.family, y, self.spread, self.dispersion)
+            if ahead.any():
+                found[ahead] = by_threshold(self.family, y[ahead], *(part[ahead] for part in self._columns))
+            narrow, moving = narrow & ~ahead, moving & ~ahead
         parts = 1 + int(narrow.sum()) * FALL_NODES // MOST_NUMBERS
         for rows in np.array_split(np.flatnonzero(narrow), parts) if narrow.any() else ():
             found[rows] = self.rows(rows)._within_its_fall(partial(chance, y[rows, None]))
-        if not narrow.all():
-            others, values = self.rows(~narrow), y[~narrow]
+        if moving.any():
+            others, values = self.rows(moving), y[moving]
 
             def probability(f: Tensor, phi: Tensor, rows: Tensor) -> Tensor:
                 return torch.from_numpy(np.asarray(chance(values[rows.numpy(), None], f.numpy(), phi.numpy())))
 
-            found[~narrow] = others._over_f(probability, np.broadcast_to(width, found.shape)[~narrow].copy())
+            found[moving] = others._over_f(probability, np.broadcast_to(width, found.shape)[moving].copy())
         return np.clip(found, 0.0, 1.0)
 
     def _within_its_fall(self, chance: Callable[[Array, Array], Array]) -> Float[Array, " N"]:
@@ -204,41 +218,7 @@ class MixedLaw:
 
     def crps(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
         """Of numbers by an integral, of counts by a sum: one by one where there are few, beyond that by an integral, too."""
-        if not self.is_discrete:
-            return integrated_crps(self, y)
-        count = np.maximum(np.floor(y), 0.0)
-        last = np.maximum(self.quantile(1 - LEFT_OUT), count)
-        smooth = hasattr(self.family, "continued")
-        stop = min(float(last.max(initial=0.0)), float(NUM_SINGLE if smooth else MOST_COUNTS)) + 1
-        found = np.zeros(self.num_rows)
-        for value in np.arange(0.0, stop):
-            found += np.square(self.cumulative(np.full(self.num_rows, value)) - (value >= count))
-        wide = last >= stop
-        if wide.any() and smooth:
-            found[wide] += self.rows(wide)._crps_from(stop, count[wide])
-        # Beyond a count, or below all of them, the score grows linearly.
-        inside = (y - count) * (2 * self.cumulative(count) - 1)
-        return found + np.where(y < 0, -y, np.where(y == count, 0.0, inside))
-
-    def _crps_from(self, start: float, count: Float[Array, " N"]) -> Float[Array, " N"]:
-        """Σ_{k ≥ start} (F(k) − 1{count ≤ k})² by the midpoint rule read backwards, with its first correction at both ends."""
-
-        def smooth(at: Array) -> Array:
-            return self._probability(at, self.family.continued)  # type: ignore[attr-defined]
-
-        first, jump = np.full(self.num_rows, start - 0.5), np.maximum(count - 0.5, start - 0.5)
-        levels = np.concatenate([PANELS, 1 - PANELS[-2::-1]])
-        edges = np.stack([first, jump, *(np.maximum(self.rough_quantile(float(level)), first) for level in levels)])
-        found = np.zeros(self.num_rows)
-        for low, high in pairwise(np.sort(edges, axis=0)):
-            half = (high - low) / 2
-            for node, weight in zip(NODES, WEIGHTS, strict=True):
-                found += weight * half * np.square(smooth(low + half * (1 + node)) - (low + half >= jump))
-        # A sum of g over k is ∫ g − [g']/24; at the jump from F² to (1 − F)² both slopes add up to −F'/12.
-        slope = smooth(first + 0.5) - smooth(first - 0.5)
-        at_start = (smooth(first) - (count <= start)) * slope / 12
-        at_jump = np.where(count > start, (smooth(jump + 0.5) - smooth(jump - 0.5)) / 12, 0.0)
-        return found + at_start - at_jump
+        return crps_of_counts(self, y) if self.is_discrete else integrated_crps(self, y)
 
     def sample(self, size: int, rng: np.random.Generator) -> Float[Array, "S N"]:
         """f, then y given f."""

@@ -14,8 +14,10 @@ from scipy.special import log_ndtr, ndtr, ndtri, stdtr, stdtrit
 from scipy.stats import chi2
 
 from gwi._typing import Array
+from gwi.core.distributions import cumulative
 from gwi.core.laws.gaussian import Law
 from gwi.core.laws.protocol import integrated_crps
+from gwi.core.laws.roots import increasing_root
 from gwi.core.linalg import LOG_TWO_PI
 
 # Normal laws in the place of a t law, whose exponential has no mean.
@@ -130,10 +132,10 @@ def _cut(law: Law, low: float) -> NDArray[np.int64]:
     """The rows of which a bound cuts more than next to nothing."""
     d = law.degrees_of_freedom
     last = ndtri(NOTHING) if math.isinf(d) else stdtrit(d, NOTHING) * math.sqrt((d - 2) / d)
-    return np.flatnonzero(low - law.mean[0] > last * law.std[0])
+    return np.flatnonzero((low - law.mean > last * law.std).any(0))
 
 
-def _kept(a: Float[Array, " N"], d: float) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, " N"]]:
+def _kept(a: Float[Array, "*K N"], d: float) -> tuple[Float[Array, "*K N"], Float[Array, "*K N"], Float[Array, "*K N"]]:
     """E[T | T > a], E[T² | T > a] and the hazard at a, of a normal law or Student's t with d degrees of freedom."""
     if math.isinf(d):
         hazard = np.exp(-np.square(a) / 2 - LOG_TWO_PI / 2 - log_ndtr(-a))
@@ -170,7 +172,7 @@ class TruncatedLaw:
     """The law of Z given that it lies above a bound.
 
     Attributes:
-        inner: of Z, one normal or Student's t law a row.
+        inner: of Z.
         low: the bound.
     """
 
@@ -206,6 +208,8 @@ class TruncatedLaw:
         cut = _cut(law, low)
         if not len(cut):
             return cls(law, low)
+        if len(law.mean) > 1:
+            return cls._shifted(law, low, cut)
         d, std = law.degrees_of_freedom, law.std[0, cut]
         unit = 1.0 if math.isinf(d) else math.sqrt((d - 2) / d)
         first, least = _lowest_mean(d)
@@ -231,6 +235,20 @@ class TruncatedLaw:
             centre, std, wanted, lowest, highest = (part[going] for part in (new, std, wanted, lowest, highest))
         return cls(replace(law, mean=moved), low)
 
+    @classmethod
+    def _shifted(cls, law: Law, low: float, cut: NDArray[np.int64]) -> TruncatedLaw:
+        """The same for mixtures, whose components are all moved by as much."""
+        some = law.rows(cut)
+        wanted = np.maximum(some.expectation(), low + LEAST_ABOVE * np.sqrt(some.variance()))
+
+        def off(move: Array) -> Array:
+            return cls(replace(some, mean=some.mean + move), low).expectation() - wanted
+
+        lowest, highest = low - (some.mean + 6 * some.std).max(0), np.maximum(low - some.mean.min(0), 0.0)
+        mean = law.mean.copy()
+        mean[:, cut] += increasing_root(off, lowest, highest)
+        return cls(replace(law, mean=mean), low)
+
     def _bounds(self) -> Float[Array, " N"]:
         return np.full(self.num_rows, self.low)
 
@@ -248,19 +266,22 @@ class TruncatedLaw:
 
     def moments(self) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Both at once."""
-        mean, std, d = self.inner.mean[0].copy(), self.inner.std[0], self.inner.degrees_of_freedom
-        variance = np.square(std)
+        mean, variance, d = self.inner.expectation(), self.inner.variance(), self.inner.degrees_of_freedom
         # Where next to nothing is cut, nothing changes.
         cut = _cut(self.inner, self.low)
         if not len(cut):
             return mean, variance
-        unit = 1.0 if math.isinf(d) else math.sqrt((d - 2) / d)
-        a = (self.low - mean[cut]) / (unit * std[cut])
+        some = self.inner.rows(cut)
+        unit = some.std * (1.0 if math.isinf(d) else math.sqrt((d - 2) / d))
+        a = (self.low - some.mean) / unit
         first, second, _ = _kept(a, d)
         # Far out what is kept lies within a hair of the bound, where differences lose their digits.
         first = np.maximum(first, a)
-        mean[cut] += unit * std[cut] * first
-        variance[cut] = np.maximum(variance[cut] * unit**2 * (second - np.square(first)), 0.0)
+        means, variances = some.mean + unit * first, np.square(unit) * np.maximum(second - np.square(first), 0.0)
+        shares = some.shares[:, None] * cumulative(-a * unit / some.std, d) + TINY
+        shares /= shares.sum(0)
+        mean[cut] = (shares * means).sum(0)
+        variance[cut] = (shares * (variances + np.square(means - mean[cut]))).sum(0)
         return mean, variance
 
     def log_density(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
@@ -280,7 +301,7 @@ class TruncatedLaw:
         inner, kept = self.inner, self._kept()
         left = np.maximum((1 - level) * kept, TINY)
         low_half = inner.quantile(np.clip(1 - left, TINY, 1 - 1e-16))
-        high_half = 2 * inner.mean[0] - inner.quantile(np.minimum(left, 1 - 1e-16))
+        high_half = -replace(inner, mean=-inner.mean).quantile(np.minimum(left, 1 - 1e-16))
         return np.maximum(np.where(left > 0.5, low_half, high_half), self.low)
 
     def crps(self, y: Float[Array, " N"]) -> Float[Array, " N"]:
