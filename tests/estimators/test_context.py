@@ -39,7 +39,7 @@ def test_context_makes_the_covariance_as_wide_in_a_gap_as_the_exact_one(how):
     inside = [1.0, 2.0, 7.0, 8.0]
     assert (np.abs(np.log(epistemic(model, inside) / epistemic(exact, inside))) < 1.0).all()
     assert model.summary_.covariance == "wasserstein"
-    assert "rows beyond the data have" in str(model.summary_)
+    assert "points beyond the data have" in str(model.summary_)
     assert "duality gap" not in str(model.summary_)
 
 

@@ -228,7 +228,7 @@ def test_wrong_values_are_named_in_one_sentence(estimator, options, message):
         (GWIRegressor(tempering=10**400), r"^tempering is .*a positive number; got 1000"),
         (GWIRegressor(likelihood="softmax"), r"^likelihood is .*; got 'softmax'\.$"),
         (GWIRegressor(tempering=-1.0), r"^tempering is .*; got -1\.0\.$"),
-        (GWIClassifier(likelihood=RobustMax(1.0)), r"^epsilon lies strictly between 0 and 1; got 1\.0\.$"),
+        (GWIClassifier(likelihood=RobustMax(1.0)), r"^epsilon must be strictly between 0 and 1; got 1\.0\.$"),
         (GWIClassifier(likelihood=Gaussian()), r"^likelihood is .*; got Gaussian\(\)\.$"),
         (GWIClassifier(tempering="nonsense"), r"^tempering is .*; got 'nonsense'\.$"),
     ],
@@ -250,7 +250,7 @@ def test_the_plan_of_a_classifier_keeps_to_max_time():
     assert "network" in classification_members(300, 4, 3)
     assert "network" not in names
     assert len(names) > 2
-    assert "planned for 0.1 s" in str(model.summary_)
+    assert "planned for max_time=0.1 s" in str(model.summary_)
 
 
 @pytest.mark.parametrize("lengthscale", [1e-3, 1e-2])

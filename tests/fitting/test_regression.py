@@ -99,7 +99,7 @@ def test_validation_rows_have_the_columns_of_the_training_rows():
         GWIRegressor(line).fit(frame[:30], y[:30], validation=(frame[["a"]][30:], y[30:]))
     with pytest.raises(ValueError, match=r"validation: .*y.* contains NaN"):
         GWIRegressor(line).fit(frame[:30], y[:30], validation=(frame[30:], np.full(30, np.nan)))
-    with pytest.raises(ValueError, match=r"validation is a pair"):
+    with pytest.raises(ValueError, match=r"validation must be a pair"):
         GWIRegressor(line).fit(frame[:30], y[:30], validation=frame[30:])
 
 
@@ -185,5 +185,5 @@ def test_a_network_with_other_outputs_than_targets_is_refused(num_outputs, froze
     x, y = wave(60)
     both = np.column_stack([y, -y])
     module = mlp(1, num_outputs)
-    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs a row; there are 2 target"):
+    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs per row; there are 2 target"):
         GWIRegressor(module if frozen else Trained(module)).fit(x[:40], both[:40], validation=(x[40:], both[40:]))

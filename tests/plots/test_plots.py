@@ -234,7 +234,7 @@ def test_of_a_classifier_the_reliability_diagram_is_drawn():
 @pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_calibration"])
 def test_pictures_of_a_number_refuse_classifiers_and_strangers(name, fitted):
     x, y = data(20, 1)
-    with pytest.raises(TypeError, match=f"{name} draws the law of a number, and LogisticRegression predicts classes"):
+    with pytest.raises(TypeError, match=f"{name} draws the distribution of a number, and LogisticRegression predicts classes"):
         draw(name, LogisticRegression().fit(x, y > 5), x, y > 5)
     with pytest.raises(TypeError, match=r"got Pipeline\. Of a pipeline, pass its last step"):
         draw(name, make_pipeline(fitted), x, y)
@@ -433,6 +433,6 @@ def test_importing_gwi_does_not_import_matplotlib():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_the_page_has_an_example_of_each_function():
-    text = (ROOT / "docs" / "plots.md").read_text()
+def test_the_pages_have_an_example_of_each_function():
+    text = "".join((ROOT / "docs" / name).read_text() for name in ("plots.md", "plots-calibration.md"))
     assert [name for name in plots.__all__ if f"plots.{name}(" not in text] == []

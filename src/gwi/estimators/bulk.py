@@ -24,7 +24,7 @@ from gwi.tables.parquet import ParquetReader, parquet_source
 from gwi.tables.rows import Chunk, RowSource
 from gwi.tables.writer import Writer
 
-_NO_FRAMES = "The model was fitted to a data frame, and a source gives numbers; write its rows to a Parquet file, and give that."
+_NO_FRAMES = "The model was fitted to a data frame, and a source gives numbers; write the rows to a Parquet file and pass that."
 
 
 def predict_source(

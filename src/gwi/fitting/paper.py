@@ -296,7 +296,7 @@ def paper_fit(part: Paper, data: FitData, options: FitOptions) -> Fit:
     if len(data.y) != 1:
         raise ValueError(f"The paper's protocol takes one target; got {len(data.y)}: fit one estimator for each.")
     if not torch.isclose(data.weight, data.weight[:1]).all():
-        raise ValueError("The paper's protocol knows no sample weights; leave them out, or choose another mean.")
+        raise ValueError("The paper's protocol takes no sample weights; leave them out, or choose another mean.")
     fit = fit_paper(
         data.x,
         data.y[0],

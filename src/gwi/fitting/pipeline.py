@@ -172,7 +172,7 @@ def _within_time(data: FitData, task: Task, options: FitOptions) -> tuple[FitOpt
     speed = data.decided(machine_speed) if options.speed is None else options.speed
     num_outputs = task.num_outputs(data.y)
     effort, seconds = effort_for(data.num_rows, data.x.shape[1], num_outputs, options.max_time, speed)
-    said = f"planned for {options.max_time:g} s: about {seconds:.2g} s on one core"
+    said = f"planned for max_time={options.max_time:g} s: about {seconds:.2g} s on one core"
     if effort.rows < data.num_rows:
         said += f", from {int(effort.rows)} of {data.num_rows} rows"
     return replace(options, effort=effort, speed=speed), said

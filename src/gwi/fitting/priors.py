@@ -64,8 +64,8 @@ def finite_means(means: Sequence[Any] | None, options: FitOptions) -> Sequence[A
 def infinite(name: str) -> ValueError:
     """What to say where KL is asked for with another mean."""
     return ValueError(
-        f"KL(Q, P) is infinite for the mean {name!r}: two Gaussian measures on functions are singular to each other unless their "
-        'means differ by a function of the space of the prior\'s kernel. Use mean="svgp", or divergence="wasserstein-squared", '
+        f"KL(Q, P) is infinite for the mean {name!r}: two Gaussian measures on functions are singular to each other unless the "
+        'difference of their means is in the RKHS of the prior\'s kernel. Use mean="svgp", or divergence="wasserstein-squared", '
         "which is finite for any mean."
     )
 

@@ -30,7 +30,7 @@ from gwi.tables.forms import rows_of
 from gwi.tables.frames import is_frame
 
 TASKS: dict[str, TaskName] = {"regressor": "regression", "classifier": "classification"}
-POINTS = "predicts points: its CRPS is the mean absolute error, and other scores of uncertainty it has not"
+POINTS = "predicts points only: its CRPS is the mean absolute error, and it has no other scores of uncertainty"
 LABELS_ONLY = "predicts labels without probabilities"
 NORMAL = "normal, with the standard deviation that predict(return_std=True) gives"
 LONGEST_ERROR = 120
@@ -164,7 +164,7 @@ def _folds(
     pairs = list(cv.split(np.zeros((len(y), 1)), y, groups) if hasattr(cv, "split") else cv)
     folds = [(np.asarray(train), np.asarray(test)) for train, test in pairs]
     if len(folds) < 2:
-        raise ValueError(f"A comparison needs two folds at least, for errors of means; got {len(folds)}.")
+        raise ValueError(f"A comparison needs at least two folds, for standard errors; got {len(folds)}.")
     return folds
 
 

@@ -112,7 +112,7 @@ class FrameForm:
         for name, kind, categories, ordered in document["columns"]:
             plain = categories is None or all(isinstance(value, str | int | float | bool) for value in categories)
             if not (isinstance(name, str) and isinstance(kind, str) and isinstance(ordered, bool) and plain):
-                raise ValueError("The description of a frame's columns is none.")
+                raise ValueError("The description of a frame's columns is invalid.")
             columns[name] = Column(kind, None if categories is None else tuple(categories), ordered)
         if document["library"] not in ("pandas", "polars", "pyarrow"):
             raise ValueError("A frame is of an unknown library.")

@@ -142,7 +142,7 @@ def test_a_point_that_moves_keeps_the_kernel_and_costs_less():
         ({"points": [[0, 1e300], [1, 1], [2, 2]]}, "y of a point is a number"),
         ({"points": [[float("nan"), 1], [1, 1], [2, 2]]}, "x of a point is a number"),
         ({"points": [[i, i] for i in range(MOST_POINTS + 1)]}, "takes up to 200"),
-        ({"window": [1, 1]}, "from less to more"),
+        ({"window": [1, 1]}, "must be the smaller one"),
         ({"mean": "os.system"}, "mean is one of gp, network"),
         ({"kernel": ["rbf"]}, "kernel is one of"),
         ({"weight": -1}, "weight is a positive number"),

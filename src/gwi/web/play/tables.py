@@ -81,7 +81,7 @@ class PlayTable:
         if self.state not in ("open", "fitted"):
             raise UserError("The table is not ready for a fit; wait until it is read, or cancel the fit that runs.")
         if not 0 <= target < len(self.opened["columns"]):
-            raise UserError("The target is one of the table's columns.")
+            raise UserError("The target must be one of the table's columns.")
         self.state, self.stage, self.share, self.error, self.fitted = "fitting", "", 0.0, "", None
         self.begun = time.monotonic()
         self._work = asyncio.create_task(self._fit({"do": "fit", "target": target, "task": task, "max_time": max_time}))
@@ -202,7 +202,7 @@ class PlayTable:
                 raise UserError(found["error"])
             self.stage, self.share = found["stage"], found["share"]
         await self._kill()
-        raise UserError("The process that held the table has ended, for want of memory perhaps; try fewer rows or columns.")
+        raise UserError("The process that held the table has ended, perhaps for lack of memory; try fewer rows or columns.")
 
 
 class PlayTables:
