@@ -101,5 +101,5 @@ def floating_dtype(name: str | torch.dtype) -> torch.dtype:
     """
     found = getattr(torch, name, None) if isinstance(name, str) else name
     if found not in (torch.float32, torch.float64):
-        raise ValueError(f'dtype is "float32" or "float64"; got {name!r}.')
+        raise ValueError(f'dtype must be "float32" or "float64"; got {name!r}.')
     return found

@@ -203,9 +203,9 @@ def test_what_cannot_be_stored_says_so(data, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mean": "tree"}, "mean is"),
-        ({"likelihood": "probit"}, "likelihood is"),
-        ({"tempering": "all"}, "tempering is"),
+        ({"mean": "tree"}, "mean must be"),
+        ({"likelihood": "probit"}, "likelihood must be"),
+        ({"tempering": "all"}, "tempering must be"),
         ({"tempering": -1.0}, "at least zero"),
         ({"mean": Joint(mlp(2, 5), max_epochs=1)}, "5 outputs per row; there are 3 classes"),
         ({"mean": [Trained(mlp(2, 1)), "linear"]}, "1 outputs per row; there are 3 classes"),

@@ -80,8 +80,8 @@ def test_scikit_learn_passes_context_on_where_it_is_asked_to():
     [
         (GWIRegressor("linear"), np.zeros((5, 2)), r"^context: X has 2 features, but GWIRegressor is expecting 1"),
         (GWIRegressor("linear"), [[np.nan]], r"^context: Input X contains NaN"),
-        (GWIRegressor("linear"), "sphere", r'^context is "box" or "mixtures"; got \'sphere\'\.$'),
-        (GWIRegressor("linear", covariance=Covariance(context="sphere")), None, r'^context is "box" or "mixtures"; got'),
+        (GWIRegressor("linear"), "sphere", r'^context must be "box" or "mixtures"; got \'sphere\'\.$'),
+        (GWIRegressor("linear", covariance=Covariance(context="sphere")), None, r'^context must be "box" or "mixtures"; got'),
         (GWIRegressor("linear", covariance="titsias"), [[1.0]], r'^Context rows are for covariance="wasserstein" or "auto"'),
         (
             GWIRegressor("linear", covariance=Covariance(weight=2.0, context="box")),

@@ -359,7 +359,10 @@ def test_some_rows_are_taken_out():
         ({"X": np.zeros((1, 3))}, "X has 3 features, but GWIRegressor is expecting 4 features"),
         ({"X": np.full((1, 4), np.nan)}, "contains NaN"),
         ({"X": np.zeros((0, 4))}, "0 sample"),
-        ({"background": 0}, "background is a table of rows, or the number of the model's own rows to take, at least 1; got 0."),
+        (
+            {"background": 0},
+            "background must be a table of rows, or the number of the model's own rows to take, at least 1; got 0.",
+        ),
         ({"background": np.zeros((2, 3))}, "background: X has 3 features"),
         ({"background": "all"}, "background"),
         ({"training_rows": np.zeros((2, 5))}, "training_rows: X has 5 features"),

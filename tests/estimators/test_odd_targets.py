@@ -84,8 +84,8 @@ REFUSED = {
     "several with wrong values": ("robust", np.column_stack([POSITIVE, POSITIVE]), "of one target; got 2"),
     "a misspelt likelihood": ("poison", COUNTS, "got 'poison'"),
     "a class in the place of an object": (Poisson, COUNTS, "such as gwi.Poisson"),
-    "an option that is none": (Robust("alpha"), POSITIVE, "divergence is"),
-    "a power that is none": (Robust(power=0.0), POSITIVE, "power is a positive number"),
+    "an option that is none": (Robust("alpha"), POSITIVE, "divergence must be"),
+    "a power that is none": (Robust(power=0.0), POSITIVE, "power must be a positive number"),
     "tails without a variance": (StudentT(degrees_of_freedom=2.0), POSITIVE, "must be above 2"),
 }
 

@@ -351,12 +351,12 @@ def test_odd_tables_get_a_right_answer():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mean": "nonsense"}, "mean is"),
+        ({"mean": "nonsense"}, "mean must be"),
         ({"mean": []}, "empty list"),
-        ({"kernel": "nonsense"}, "kernel is"),
-        ({"covariance": "nonsense"}, "covariance is"),
-        ({"likelihood": "nonsense"}, "likelihood is"),
-        ({"likelihood": Gaussian("nonsense")}, "noise is"),
+        ({"kernel": "nonsense"}, "kernel must be"),
+        ({"covariance": "nonsense"}, "covariance must be"),
+        ({"likelihood": "nonsense"}, "likelihood must be"),
+        ({"likelihood": Gaussian("nonsense")}, "noise must be"),
     ],
 )
 def test_unknown_choices_are_named(arguments, message):

@@ -353,7 +353,7 @@ def test_altered_scores_are_refused(change, message, judged, tmp_path):
     ("options", "message"),
     [
         ({"coverage": 1.0}, "strictly between 0 and 1"),
-        ({"by": "row"}, 'by is "class" or None'),
+        ({"by": "row"}, 'by must be "class" or None'),
         ({"strata": ["east"]}, "one value for each of the 500 rows"),
         ({"strata": "region"}, "names a column, and the rows are not a data frame"),
     ],

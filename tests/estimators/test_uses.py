@@ -80,7 +80,7 @@ def test_inducing_points_may_be_given_in_the_units_of_the_rows():
 def test_networks_train_in_the_precision_asked_for():
     model = GWIRegressor("network", dtype="float64", random_state=0).fit(*wave(60))
     assert {p.dtype for p in model.posterior_.mean.parameters()} == {torch.float64}
-    with pytest.raises(ValueError, match="dtype is"):
+    with pytest.raises(ValueError, match="dtype must be"):
         GWIRegressor(dtype="int8").fit(*wave(60))
 
 

@@ -197,7 +197,7 @@ def test_splitters_that_learn_from_what_they_judge_are_refused():
 
 @pytest.mark.parametrize("cv", [1, "tomorrow", None, [], True, 2.5])
 def test_what_gives_no_folds_is_refused(cv):
-    with pytest.raises(ValueError, match=r'^cv is "auto", "time", a number of folds'):
+    with pytest.raises(ValueError, match=r'^cv must be "auto", "time", a number of folds'):
         GWIRegressor(cv=cv).fit(*waves(20))
 
 

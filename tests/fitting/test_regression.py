@@ -71,11 +71,11 @@ def test_weights_that_a_mean_cannot_take_are_refused_before_anything_is_trained(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"covariance": Covariance(weight=-1.0)}, 'weight is "auto" or a positive number; got -1.0.'),
+        ({"covariance": Covariance(weight=-1.0)}, 'weight must be "auto" or a positive number; got -1.0.'),
         ({"covariance": Covariance(weight=0)}, "positive number; got 0"),
-        ({"tempering": 0.0}, 'tempering is "auto", None or a positive number; got 0.0.'),
+        ({"tempering": 0.0}, 'tempering must be "auto", None or a positive number; got 0.0.'),
         ({"tempering": float("nan")}, "positive number; got nan"),
-        ({"covariance": Covariance(kernel_fit="everything")}, 'kernel_fit is "targets" or "residuals"'),
+        ({"covariance": Covariance(kernel_fit="everything")}, 'kernel_fit must be "targets" or "residuals"'),
     ],
 )
 def test_options_that_mean_nothing_are_refused_at_once(options, words):

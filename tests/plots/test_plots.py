@@ -119,7 +119,7 @@ def test_rows_may_be_tensors_and_the_law_of_the_target_asked_for_is_drawn(name, 
     if name == "plot_prediction":
         np.testing.assert_allclose(line(second, "mean").get_ydata(), -3 * line(first, "mean").get_ydata(), rtol=1e-4)
         assert second.get_ylabel() == "target 1"
-    with pytest.raises(ValueError, match="target is 0 to 1; got 2"):
+    with pytest.raises(ValueError, match="target must be between 0 and 1; got 2"):
         draw(name, two_targets, x, both, target=2)
 
 
@@ -170,7 +170,7 @@ def test_other_features_are_at_their_median_and_columns_may_be_named():
     np.testing.assert_array_equal(line(by_number, "mean").get_ydata(), line(ax, "mean").get_ydata())
     with pytest.raises(ValueError, match="There is no feature 'depth'; the columns are height, width, age"):
         plots.plot_prediction(model, frame, y, "depth")
-    with pytest.raises(ValueError, match="feature is 0 to 2; got 3"):
+    with pytest.raises(ValueError, match="feature must be between 0 and 2; got 3"):
         plots.plot_prediction(model, frame, feature=3)
 
 

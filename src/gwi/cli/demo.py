@@ -100,8 +100,8 @@ def fit(data: Toy) -> tuple[GaussianMeasure, GaussianLikelihood, Tensor]:
     rows = data.x[torch.randperm(num_data, generator=generator)[: 2 * NUM_CONTEXT]]
     solution = context_covariance(kernel, z, rows, context, titsias, noise_variance=noise_variance, num_data=num_data)
     print(
-        f"Covariance optimal under W₂² on the data and a box around them, {100 * solution.context_share:.0f} % beyond, "
-        f"{len(z)} inducing points, proven to {solution.duality_gap:.0e} of the optimum"
+        f"Covariance optimal under W₂² on the data and a box around them (weight {100 * solution.context_share:.0f} %), "
+        f"{len(z)} inducing points, at most {solution.duality_gap:.0e} above the optimum"
     )
     posterior = GaussianMeasure(mean, SparsePosteriorKernel(kernel, z, solution.whitened_covariance))
     likelihood = GaussianLikelihood(noise_variance)

@@ -86,7 +86,7 @@ def groups_of_shard(group_sizes: Sequence[int], shard: Any) -> range:
     except (TypeError, ValueError):
         place, count = -1, 0
     if not 0 <= place < count:
-        raise ValueError(f"shard is (i, n): one of n parts, i from 0 to n − 1; got {shard!r}.")
+        raise ValueError(f"shard must be (i, n): one of n parts, i from 0 to n − 1; got {shard!r}.")
     sizes = np.array(group_sizes, dtype=np.float64)
     # Each group belongs where its middle is.
     part = (count * (np.cumsum(sizes) - sizes / 2) / max(sizes.sum(), 1.0)).astype(np.int64).clip(0, count - 1)

@@ -222,7 +222,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         checked_tempering(self.tempering)
         asked = self.class_weight
         if not (asked is None or isinstance(asked, dict) or (isinstance(asked, str) and asked == "balanced")):
-            raise ValueError(f'class_weight is "balanced", a dict with a factor for each label, or None; got {asked!r}.')
+            raise ValueError(f'class_weight must be "balanced", a dict with a factor for each label, or None; got {asked!r}.')
         if self._by_paper and self._network() is None:
             raise ValueError(f"The paper's protocol for classes takes a torch module, Paper(module); got {self.mean!r}.")
 
@@ -278,7 +278,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must be strictly between 0 and 1; got {coverage}.")
         if by is not None and by != "class":
-            raise ValueError(f'by is "class" or None; got {by!r}.')
+            raise ValueError(f'by must be "class" or None; got {by!r}.')
         probabilities = self._probabilities(X)[0]
         scores, num_classes = self.model_.label_scores, len(self.classes_)
         if scores is None:

@@ -179,7 +179,7 @@ def _background(estimator: Any, columns: Columns, background: Any) -> Rows:
         return _rows(estimator, columns, background, "background")
     if count < 1:
         raise ValueError(
-            f"background is a table of rows, or the number of the model's own rows to take, at least 1; got {count}."
+            f"background must be a table of rows, or the number of the model's own rows to take, at least 1; got {count}."
         )
     embedding = estimator.model_.embedding
     if not isinstance(embedding, StandardisedRows):

@@ -192,7 +192,7 @@ class Predictive:
         shape = (len(self),) if self.one else (len(self), len(self.laws))
         values = np.asarray(y, dtype=np.float64)
         if values.ndim and values.shape != shape:
-            raise ValueError(f"y is one number, or has the shape {shape} of the prediction; got {values.shape}.")
+            raise ValueError(f"y must be one number, or has the shape {shape} of the prediction; got {values.shape}.")
         values = np.broadcast_to(values, shape).reshape(len(self), -1)
         return list(zip(self.laws, values.T, strict=True))
 

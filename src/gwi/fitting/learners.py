@@ -106,7 +106,7 @@ def learn(
         return frozen_learner(FixedMean(task.plain(item)), f"the fitted {name}", data, task, name)
     if callable(item) and not hasattr(item, "fit"):
         return frozen_learner(FixedMean(item), "a function", data, task, name)
-    raise ValueError(f"mean is {task.wanted}; got {item!r}.")
+    raise ValueError(f"mean must be {task.wanted}; got {item!r}.")
 
 
 @torch.no_grad()

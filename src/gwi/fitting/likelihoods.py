@@ -55,14 +55,14 @@ def likelihood_part(asked: Any) -> Any:
             return Gaussian()
         if asked not in LIKELIHOODS:
             known = ", ".join(f'"{name}"' for name in ("auto", *LIKELIHOODS))
-            raise ValueError(f"likelihood is {known}, or an object; got {asked!r}.")
+            raise ValueError(f"likelihood must be {known}, or an object; got {asked!r}.")
         return LIKELIHOODS[asked]()
     if isinstance(asked, (*LIKELIHOODS.values(), Family)):
         return asked
     if hasattr(asked, "expected_log_prob"):
         return TorchFamily(asked)
     raise ValueError(
-        f"likelihood is a name, a part such as gwi.Poisson(), an object with the functions of Family, or one of GPyTorch; "
+        f"likelihood must be a name, a part such as gwi.Poisson(), an object with the functions of Family, or one of GPyTorch; "
         f"got {asked!r}."
     )
 

@@ -112,7 +112,7 @@ def fit_paper(
         ValueError: when there are too few rows, nothing in them varies, or there are fewer training rows than inducing points.
     """
     if kind not in INDUCING_FACTORS:
-        raise ValueError(f'kind is "network" or "svgp"; got {kind!r}.')
+        raise ValueError(f'kind must be "network" or "svgp"; got {kind!r}.')
     if len(x) < ROWS_PER_VALIDATION_ROW:
         raise ValueError(
             f"The paper's protocol needs at least {ROWS_PER_VALIDATION_ROW} rows, one of them for validation; got {len(x)}."

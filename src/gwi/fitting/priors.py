@@ -29,7 +29,7 @@ def with_prior_mean(task: Task, data: FitData, options: FitOptions) -> Task:
     if asked is None:
         return task
     if isinstance(asked, str) or not (hasattr(asked, "predict") or callable(asked)):
-        raise ValueError(f"prior_mean is a fitted predictor or a function from rows to targets; got {asked!r}.")
+        raise ValueError(f"prior_mean must be a fitted predictor or a function from rows to targets; got {asked!r}.")
     if data.is_sample:
         raise ValueError("prior_mean is for rows in memory, as arrays or a frame of numbers.")
     mean = ModuleMean(asked) if isinstance(asked, nn.Module) else FixedMean(task.plain(asked))

@@ -276,7 +276,7 @@ class Censored(_WithNoise):
         super().check()
         require_choice("shape", self.shape, ShapeKind)
         if not (isinstance(self.log, bool) or self.log == "auto"):
-            raise ValueError(f'log is "auto", True or False; got {self.log!r}.')
+            raise ValueError(f'log must be "auto", True or False; got {self.log!r}.')
 
 
 class Robust(_WithNoise):

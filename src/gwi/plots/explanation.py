@@ -34,7 +34,7 @@ def plot_explanation(
         2
     """
     if most < 1:
-        raise ValueError(f"most is a number of bars, at least 1; got {most}.")
+        raise ValueError(f"most must be a number of bars, at least 1; got {most}.")
     lines = explanation.largest(row, most, output)
     ax = new_axes(ax, (WIDE[0], 1.3 + 0.36 * len(lines)))
     draw_explanation(ax, explanation, row, output, most)

@@ -35,7 +35,7 @@ def regression(model: Any, X: Any, target: int, function: str) -> tuple[NumberMo
     check_is_fitted(model, "model_")
     num_targets = len(model.model_.noises)
     if not 0 <= target < num_targets:
-        raise ValueError(f"target is 0 to {num_targets - 1}; got {target}.")
+        raise ValueError(f"target must be between 0 and {num_targets - 1}; got {target}.")
     return model.model_, model._rows(X)
 
 
@@ -120,7 +120,7 @@ def column_number(model: Any, feature: int | str) -> int:
         return names.index(feature)
     num_features = len(names) or model.n_features_in_
     if not 0 <= feature < num_features:
-        raise ValueError(f"feature is 0 to {num_features - 1}; got {feature}.")
+        raise ValueError(f"feature must be between 0 and {num_features - 1}; got {feature}.")
     return feature
 
 

@@ -153,7 +153,7 @@ def _folds(
     groups = None if groups is None else np.asarray(as_array(groups))
     if groups is not None and groups.shape != (len(y),):
         raise ValueError(f"groups has one value for each of the {len(y)} rows; got the shape {groups.shape}.")
-    wanted = f"cv is a number of folds from 2 to {len(y)}, a splitter, or pairs of row numbers; got {cv!r:.60}."
+    wanted = f"cv must be a number of folds from 2 to {len(y)}, a splitter, or pairs of row numbers; got {cv!r:.60}."
     if isinstance(cv, Integral):
         count = int(cv)
         if not 2 <= count <= len(y):

@@ -191,7 +191,7 @@ def frame_of(columns: dict[str, Any], library: Literal["pandas", "polars", "arro
 
         return pa.table(columns)
     if library != "pandas":
-        raise ValueError(f'library is "pandas", "polars" or "arrow"; got {library!r}.')
+        raise ValueError(f'library must be "pandas", "polars" or "arrow"; got {library!r}.')
     import pandas as pd
 
     return pd.DataFrame(columns)

@@ -45,7 +45,7 @@ class TorchFamily:
         except Exception as error:
             raise ValueError(
                 f"The likelihood {type(self.likelihood).__name__} gives no distribution of y for one f ({error}); use one of "
-                "GPyTorch's with one f and without inputs, or a likelihood of ours."
+                "GPyTorch's with one f and without inputs, or one of gwi's likelihoods."
             ) from error
         if tuple(shape) != (2,) or value.shape != (2,):
             raise ValueError(
