@@ -27,8 +27,8 @@ def test_a_fit_has_every_curve_and_the_source_runs(served):
 @pytest.mark.parametrize(
     ("path", "body", "status", "said"),
     [
-        ("/api/points", b"not json", 200, "no JSON"),
-        ("/api/points", b"[" * 100_000, 200, "no JSON"),
+        ("/api/points", b"not json", 200, "not JSON"),
+        ("/api/points", b"[" * 100_000, 200, "not JSON"),
         ("/api/points", [1], 200, "one JSON object"),
         ("/api/points", {}, 200, "points must be a list"),
         ("/api/points", {**POINTS, "likelihood": "log-normal"}, 200, "positive"),
