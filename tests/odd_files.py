@@ -236,7 +236,7 @@ CASES = {
     "unknown towns": Odd(changed("town", lambda v, i: f"new {v}"), BOTH, 24, 24),
     "numbers for towns": Odd(changed("town", lambda v, i: str(i % 2)), BOTH, 24, 24),
     "text for numbers": Odd(
-        changed("x", lambda v, i: ("low", "high")[i % 2]), BOTH, "line 2, column 'x': 'low' is no number", "line 2"
+        changed("x", lambda v, i: ("low", "high")[i % 2]), BOTH, "line 2, column 'x': 'low' is not a number", "line 2"
     ),
     "emoji classes": Odd(changed("label", lambda v, i: "🍎" if v == "up" else "🥝, kiwi".replace(",", "")), BOTH, target="label"),
     "a class with one row": Odd(one("label", 4, "lonely"), BOTH, target="label"),
@@ -246,14 +246,14 @@ CASES = {
     # Cells that cannot be.
     "a word among numbers": Odd(
         one("x", 5, "n.d."),
-        "line 7, column 'x': 'n.d.' is no number",
-        "line 7, column 'x': 'n.d.' is no number",
+        "line 7, column 'x': 'n.d.' is not a number",
+        "line 7, column 'x': 'n.d.' is not a number",
         "line 7, column 'x'",
     ),
     "infinity": Odd(one("x", 5, "inf"), "line 7, column 'x': 'inf'", "line 7, column 'x': 'inf'", "line 7, column 'x': 'inf'"),
     "1e400": Odd(one("x", 5, "1e400"), "line 7, column 'x': '1e400'", "line 7, column 'x'", "line 7, column 'x'"),
     "1e400 in the target": Odd(one("y", 5, "-1e400"), "line 7, column 'y': '-1e400'", SAME, "line 7, column 'y': '-1e400'"),
-    "a word in the target": Odd(one("y", 5, "x"), "line 7, column 'y': 'x' is no number", SAME, "line 7, column 'y'"),
+    "a word in the target": Odd(one("y", 5, "x"), "line 7, column 'y': 'x' is not a number", SAME, "line 7, column 'y'"),
     "thousands": Odd(
         changed("x", lambda v, i: f'"{1000 + 3 * i:,}"'),
         "line 2, column 'x': '1,000' is a number with",
@@ -262,11 +262,11 @@ CASES = {
     ),
     "percent signs": Odd(changed("x", lambda v, i: f"{v} %"), "line 2, column 'x'", "line 2, column 'x'", "line 2, column 'x'"),
     "currency": Odd(changed("x", lambda v, i: f"€{abs(float(v))}"), "line 2, column 'x'", "line 2, column 'x'", "line 2"),
-    "hex numbers": Odd(changed("x", lambda v, i: hex(i * 7)), {"town"}, "line 2, column 'x': '0x0' is no number", "line 2"),
+    "hex numbers": Odd(changed("x", lambda v, i: hex(i * 7)), {"town"}, "line 2, column 'x': '0x0' is not a number", "line 2"),
     "dates with slashes": Odd(
         with_column("day", [f"{1 + i % 12}/{1 + i}/2024" for i in range(NUM_ROWS)]), "order of day and month"
     ),
-    "no such day": Odd(with_column("day", [*DAYS[:-1], "2024-02-31"]), "line 25, column 'day': '2024-02-31' is no date"),
+    "no such day": Odd(with_column("day", [*DAYS[:-1], "2024-02-31"]), "line 25, column 'day': '2024-02-31' is not a date"),
     "Parquet infinity": Odd(
         parquet(x=[*columns()["x"][:-1], float("inf")]), "row 24, column 'x': inf", "row 24, column 'x'", "row 24, column 'x'"
     ),
@@ -287,7 +287,7 @@ CASES = {
     "equal names": refused(text(names=["x", "x", "y", "label"]), "line 1: more than one column is called 'x'"),
     "names equal but for blanks": refused(text(names=["x", " x", "y", "label"]), "line 1: more than one column is called 'x'"),
     "a name missing": refused(text(names=["x", "", "y", "label"]), "line 1: column 2 of 4 has no name"),
-    "no names": refused("1,2\n3,4\n5,6\n", "line 1: numbers stand where the names"),
+    "no names": refused("1,2\n3,4\n5,6\n", "line 1: the first line holds numbers, not names"),
     "empty": refused(b"", "is empty"),
     "blank": refused(b" \n\t\n", "is empty"),
     "only a byte order mark": refused(b"\xef\xbb\xbf", "is empty"),
@@ -309,7 +309,7 @@ CASES = {
     "a folder": refused(folder_in_place, "is a folder"),
     "no file": refused(lambda folder: folder / "data.csv", "cannot be read"),
     "a file that cannot be opened": refused(loop, "cannot be read"),
-    "a pipe": refused(pipe, "is no ordinary file"),
+    "a pipe": refused(pipe, "is not an ordinary file"),
     "JSON": refused(json.dumps([dict(zip(NAMES, row, strict=True)) for row in BASE]), "JSON"),
     "JSON lines": refused("".join(json.dumps(dict(zip(NAMES, row, strict=True))) + "\n" for row in BASE), "JSON"),
     "a spreadsheet": refused(spreadsheet, "is a spreadsheet or a zip archive"),

@@ -105,8 +105,21 @@ def check_parameters(names):
 
 def check_plots(names):
     del names
-    assert len(plt.get_fignums()) >= 6
+    assert len(plt.get_fignums()) >= 5
     plt.close("all")
+
+
+def check_transformers(names):
+    assert names["texts"].score(names["rows"](slice(400, 600)), names["answers"][400:]) > 0.95
+
+
+def check_groups(names):
+    assert names["interval"].shape == (300, 2)
+    assert names["inside"].mean() > 0.85
+
+
+def check_encoding(names):
+    assert [name for name, _ in names["encoder"].dropped_] == ["name"]
 
 
 def check_choosing(names):
@@ -116,7 +129,6 @@ def check_choosing(names):
 
 
 def check_regression(names):
-    assert names["interval"].shape == (300, 2)
     assert names["after"] < names["before"]
 
 
@@ -200,6 +212,10 @@ CHECKS = {
     "numerics.md": check_numerics,
     "parameters.md": check_parameters,
     "plots.md": check_plots,
+    "plots-calibration.md": check_plots,
+    "transformers.md": check_transformers,
+    "groups.md": check_groups,
+    "encoding.md": check_encoding,
     "regression.md": check_regression,
     "scaling.md": check_scaling,
     "likelihoods.md": check_likelihoods,

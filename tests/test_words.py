@@ -1,14 +1,26 @@
-"""Pages for users are plain English: none of the phrases that made readers stop, no symbol that the page has not introduced."""
+"""Pages and messages are plain English: none of the phrases that made readers stop, no symbol that a page has not introduced."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "gwi"
 # Pages of the theory speak the paper's language, decisions and results their own.
-THEORY = ("architecture.md", "deviations.md", "equations.md", "figures.md", "method.md", "notation.md")
+THEORY = (
+    "architecture.md",
+    "deviations.md",
+    "equations.md",
+    "figures.md",
+    "method.md",
+    "method-context.md",
+    "method-covariance.md",
+    "notation.md",
+)
 USER_PAGES = sorted(
     [
         ROOT / "README.md",
@@ -20,7 +32,7 @@ USER_PAGES = sorted(
 # What a number may be counted by, where "a" is meant as "per".
 COUNTED = (
     r"(?:once|twice|times|M[²³]|\d+|flops|bytes|[kMG]B|[mµ]?s|(?:milli|micro)?seconds?|minutes|hours|messages?|numbers?|values?|columns?|"
-    r"rows?|covariances?|length-scales?|networks?|points?|fits?|trees?|bools?|probabilit(?:y|ies)|intervals?|nouns?|equations?|passes)"
+    r"rows?|covariances?|length-scales?|networks?|outputs?|points?|fits?|trees?|bools?|probabilit(?:y|ies)|intervals?|nouns?|equations?|passes)"
 )
 # "Rows a second" is how people speak; "a row" for each row is not.
 PER = r"(?:row|column|class|set|split|fold|target|step|pass|file|module|value|process|machine|stratum|draw|point|core)"
@@ -44,6 +56,21 @@ FOREIGN = {
     r"\bspeaks? (?:for|of) (?:it|them|the)\b|\bsays most\b": "say what it measures",
     r"\bstrange(?:r|st|ness)? (?:rows?|images?|inputs?)\b": "outliers",
     r"\bbrothers\b|\bat home\b|\bhand(?:s|ed)? over to\b|\bin company\b": "say it without the picture",
+}
+# More that messages had: the phrase, and what to write in its place.
+FOREIGN_IN_MESSAGES = {
+    r"(?<!there )\bis no (?!more\b|longer\b|better\b)": "is not a …",
+    r"(?<!there )\b(?:is|are) (?-i:none)\b(?! so far)": "is not one of …, is invalid",
+    r"\bpart(?:ed|ing)? by\b|\bpart several\b": "separated by",
+    r"\btruth values?\b": "booleans",
+    r"\bfrom [01] on\b": "of at least 0, at least 1",
+    r"\b(?:comes?|came) twice\b|\banew\b|\bmend(?:s|ed)?\b": "is given twice; again; correct",
+    r"\bjudg(?:e|es|ed|ing)\b": "held out, scored, measured",
+    r"\brows held out\b(?! from)": "held-out rows",
+    r"\b(?:less|more|too) sure\b|\bsurer\b": "certain, uncertain, overconfident",
+    r"\bstands? there\b|\bnobody (?:measured|looked)\b": "is there; without data",
+    r"\bas is wanted\b|\b(?:is|are) wanted\b|\bwant two\b": "expected",
+    r"\bknows the levels\b|\bknows no\b": "was fitted to; takes no",
 }
 
 # Symbols of the theory, how each is found in prose, and a word by which a page introduces it, in the sentence of its first use.
@@ -101,6 +128,76 @@ def findings(text):
 @pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_for_users_is_plain_english(page):
     assert [f"{page.relative_to(ROOT)}:{line}: {said}" for line, said in findings(page.read_text())] == []
+
+
+def texts_of(file: Path) -> Iterator[tuple[int, str]]:
+    """What a file of the package may show to a user, each text with its line: of code no docstrings and no types."""
+    if file.suffix != ".py":
+        yield from enumerate(re.sub(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", "7", file.read_text(), flags=re.DOTALL).splitlines(), 1)
+        return
+    tree, hidden = ast.parse(file.read_text()), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            hidden.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            hidden |= {part for part in ast.walk(node) if part is not node and isinstance(part, ast.Constant)}
+        elif isinstance(node, ast.Subscript):
+            called = {part for call in ast.walk(node.slice) if isinstance(call, ast.Call) for part in ast.walk(call)}
+            hidden |= {part for part in ast.walk(node.slice) if isinstance(part, ast.Constant)} - called
+    for node in ast.walk(tree):
+        if node in hidden:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(str(part.value) if isinstance(part, ast.Constant) else "7" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            yield node.lineno, node.value
+
+
+MESSAGES = sorted(
+    path
+    for path in SOURCE.rglob("*")
+    if path.suffix in (".py", ".j2", ".html") and path != SOURCE / "tables" / "pipelines.py"  # names of steps in model files
+)
+
+
+def foreign_in(text: str) -> list[str]:
+    """The phrases that a message should not have, each with what to write."""
+    patterns = FOREIGN | FOREIGN_IN_MESSAGES
+    return [f"“{found[0]}”: {patterns[p]}" for p in patterns if (found := re.search(p, text, re.IGNORECASE))]
+
+
+@pytest.mark.parametrize("folder", sorted({path.relative_to(SOURCE).parts[0] for path in MESSAGES}))
+def test_messages_of_the_package_are_plain_english(folder):
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {said}"
+        for path in MESSAGES
+        if path.relative_to(SOURCE).parts[0] == folder
+        for line, text in texts_of(path)
+        for said in foreign_in(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("7 is no number", "is no "),
+        ("separate them: they are parted by commas", "parted by"),
+        ("rows judge it", "judge"),
+        ("the model is less sure there", "less sure"),
+        ("a law of y", "law"),
+        ("it gives 2 outputs a row", "outputs a row"),
+    ],
+)
+def test_foreign_phrases_of_messages_are_found(text, phrase):
+    assert any(phrase in said for said in foreign_in(text))
+
+
+def test_what_users_see_is_read_and_docstrings_and_types_are_not(tmp_path):
+    file = tmp_path / "module.py"
+    code = '''"""A law, told."""\nx: Annotated[Float["a law"], Option(help="a help text")]\ny: dict["a law", int]\n'''
+    file.write_text(code + """raise ValueError(f"{x} is no number")\n""")
+    assert sorted(text for _, text in texts_of(file)) == ["7 is no number", "a help text"]
 
 
 FOUND = {

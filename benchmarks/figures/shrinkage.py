@@ -1,6 +1,7 @@
 """What W₂² alone does: the best kernel of all is the shrunken prior, which does not know where the data are.
 
-The sparse form does. Both for β from 1 to N in one dimension, with known prior and noise: `docs/method.md`, (6) to (11).
+The sparse form does. Both for β from 1 to N in one dimension, with known prior and noise: (6) to (11) in
+`docs/method-covariance.md`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 from benchmarks.tables.common.records import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = ("plots.md", "explain.md", "counts.md", "survival.md")
+PAGES = ("plots.md", "plots-calibration.md", "explain.md", "counts.md", "survival.md")
 # A block, the text that it prints, and the picture that stands under both.
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n[^`]*```)?(?:\n\n!\[[^]]*\]\((assets/\w+\.png)\))?", re.DOTALL)
 

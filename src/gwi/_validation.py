@@ -30,7 +30,7 @@ def as_array(values: Any) -> Any:
     if issparse(values):
         if math.prod(values.shape) > MOST_NUMBERS:
             raise ValueError(
-                f"A sparse matrix of {' × '.join(map(str, values.shape))} has too many numbers to be spread out; "
+                f"A sparse matrix of {' × '.join(map(str, values.shape))} is too large to be made dense: at most "
                 f"{MOST_NUMBERS:g} fit. Reduce its columns first, for example by sklearn.decomposition.TruncatedSVD."
             )
         return values.toarray()
@@ -54,8 +54,8 @@ def checked_weights(weight: Array) -> Array:
         )
     if most * len(used) > MOST_COUNTED and (used == np.round(used)).all():
         raise ValueError(
-            f"Sample weights that are whole numbers count equal rows; up to {most:.3g} a row are too many. "
-            "Divide them by their mean, which makes them relative."
+            f"Whole-number sample weights count copies of a row; up to {most:.3g} copies per row are too many. "
+            "Divide them by their mean to make them relative weights."
         )
     # Numbers this small have few digits.
     return weight / most if least < np.finfo(np.float64).tiny else weight
@@ -74,8 +74,8 @@ def require_order(name: str, values: NDArray[Any]) -> None:
     except TypeError:
         kinds = sorted({type(value).__name__ for value in values.flat})
         raise ValueError(
-            f"{name} must be all numbers or all text; got {' and '.join(kinds)}, which have no order among them. Leave out rows "
-            "where they are missing, and make the others text."
+            f"{name} must be all numbers or all text; got {' and '.join(kinds)}, which cannot be sorted together. Leave out rows "
+            "without a value, and convert the others to text."
         ) from None
 
 
@@ -101,5 +101,5 @@ def floating_dtype(name: str | torch.dtype) -> torch.dtype:
     """
     found = getattr(torch, name, None) if isinstance(name, str) else name
     if found not in (torch.float32, torch.float64):
-        raise ValueError(f'dtype is "float32" or "float64"; got {name!r}.')
+        raise ValueError(f'dtype must be "float32" or "float64"; got {name!r}.')
     return found

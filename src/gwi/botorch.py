@@ -61,12 +61,12 @@ class BoTorchModel(Model, FantasizeMixin):
             raise NotFittedError("BoTorchModel needs a fitted GWIRegressor: call its fit(X, y) first.")
         if not differentiable(regressor.posterior_):
             raise ValueError(
-                "BoTorch follows gradients with respect to the rows, and a part of this mean (boosting, trees, a function) has "
+                "BoTorch needs gradients with respect to the inputs, and a part of this mean (boosting, trees, a function) has "
                 'none: fit GWIRegressor with mean="svgp-all", "svgp", "network", "svgp+network" or a torch module instead.'
             )
         if not regressor.model_.is_gaussian:
             raise ValueError(
-                "BoTorch takes f for the mean of the target, so the likelihood is Gaussian or Student's t; fit with "
+                "BoTorch expects f to be the mean of the target, so the likelihood must be Gaussian or Student's t; fit with "
                 'likelihood="gaussian", or to the logarithm of the target.'
             )
         self.regressor = regressor

@@ -49,7 +49,7 @@ class OutputError(OSError):
     """A file that cannot be written: its name, why, and what to do, in one sentence."""
 
     def __str__(self) -> str:
-        return f"{self.filename} cannot be written ({self.strerror}); make room there, or give another place."
+        return f"{self.filename} cannot be written ({self.strerror}); free some space there, or choose another place."
 
 
 class NotPositiveDefiniteError(ArithmeticError):

@@ -230,11 +230,11 @@ FITS = {
     "text for regression": (
         "a,y\n1,u\n4,v\n9,u\n2,v\n3,u\n",
         ["-t", "y", "--task", "regression"],
-        "line 2, column 'y': 'u' is no number",
+        "line 2, column 'y': 'u' is not a number",
     ),
     "an unknown mean": ("a,y\n" + "".join(f"{i * i},{i}.5\n" for i in range(9)), ["-t", "y", "--mean", "magic"], "--mean magic"),
     "an unknown task": ("a,y\n1,2\n", ["-t", "y", "--task", "magic"], "--task is"),
-    "a holdout of all": ("a,y\n1,2\n", ["-t", "y", "--holdout", "1"], "--holdout lies"),
+    "a holdout of all": ("a,y\n1,2\n", ["-t", "y", "--holdout", "1"], "--holdout must be"),
     "no target named": ("a,y\n1,2\n", [], "--target"),
     "an unknown option": ("a,y\n1,2\n", ["-t", "y", "--magic"], "--magic"),
 }

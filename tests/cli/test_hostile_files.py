@@ -45,7 +45,7 @@ def big(path, start, piece, size, opener=open):
     return path
 
 
-LINE = "has more than 8388608 characters; write one row of the table a line"
+LINE = "has more than 8388608 characters; write one row of the table per line"
 LARGE = {
     "no line end": ("a.csv", b"", b"x" * 2**20, f"line 1: the line {LINE}"),
     "names without end": ("a.csv", b"", b"ab," * 2**18, f"line 1: the line {LINE}"),
@@ -103,7 +103,7 @@ def test_long_cells_and_many_columns_are_one_sentence(tmp_path, capsys):
     assert "there are 200000 columns; at most 100000 can be read" in mistake(capsys, *fit)
     # What fits is said in short.
     path.write_text(f"a,y\n{rows}{'x' * 10**5},3\n")
-    assert "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is no number" in mistake(capsys, *fit)
+    assert "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is not a number" in mistake(capsys, *fit)
     path.write_text(f"{'x' * 10**5},y\n{rows}")
     assert "has no column 'z'; it has 'xxx" in mistake(capsys, "fit", path, "-t", "z", "-o", tmp_path / "m.gwi")
 

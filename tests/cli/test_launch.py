@@ -52,7 +52,7 @@ def test_a_launch_without_a_command_and_machines_that_do_not_meet_are_one_senten
         raise RendezvousConnectionError("The connection to the C10d store has failed.")
 
     monkeypatch.setattr(run, "main", fail)
-    with pytest.raises(UserError, match=r"did not meet: The connection .* Start the same command on all of them"):
+    with pytest.raises(UserError, match=r"did not find each other: The connection .* Start the same command on all of them"):
         launch(["--nnodes=2", "--rdzv-endpoint=127.0.0.1:29500", "fit"])
 
 
@@ -140,7 +140,7 @@ def until(is_so, seconds=60):
 
 
 def test_the_page_says_which_channels_trust_their_network():
-    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "scaling-costs.md").read_text()
     (said,) = (line for line in page.splitlines() if line.startswith("**Networks that are trusted.**"))
     for words in ("gloo", "--rdzv-endpoint", "Dask", "neither encryption nor passwords", "private network"):
         assert words in said

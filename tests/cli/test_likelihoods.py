@@ -163,13 +163,17 @@ def test_info_names_likelihood_event_and_levels(folder, capsys, target, known):
 @pytest.mark.parametrize(
     ("target", "words", "others"),
     [
-        ("visits", ["How often each count came", "negative-binomial", "dispersion"], ["Student’s", "C-index"]),
+        ("visits", ["How often each count occurs", "negative-binomial", "dispersion"], ["Student’s", "C-index"]),
         (
             "days",
             ["C-index", "Kaplan–Meier", "D-calibration", "Integrated Brier score", "not so far"],
             ["RMSE", "of the variance"],
         ),
-        ("grade", ["Ranked probability score", "Level by level", "one level beside it", "thresholds"], ["RMSE", "softmax"]),
+        (
+            "grade",
+            ["Ranked probability score", "Level by level", "are off by at most one level", "thresholds"],
+            ["RMSE", "softmax"],
+        ),
     ],
 )
 def test_the_report_follows_the_likelihood(folder, capsys, target, words, others):
@@ -223,9 +227,9 @@ def test_an_ordered_column_of_parquet_brings_its_levels(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "options", "said"),
     [
-        ({"failed": "maybe"}, [], "'maybe' does not say whether the event came; write 1 or 0, true or false, or yes or no."),
-        ({"failed": "2"}, [], "line 2, column 'failed': '2' does not say whether the event came"),
-        ({"days": "-3"}, [], "line 2, column 'days': a time until an event is not negative; it is -3."),
+        ({"failed": "maybe"}, [], "'maybe' does not say whether the event happened; write 1 or 0, true or false, or yes or no."),
+        ({"failed": "2"}, [], "line 2, column 'failed': '2' does not say whether the event happened"),
+        ({"days": "-3"}, [], "line 2, column 'days': a time to an event cannot be negative; got -3."),
         ({}, ["--event", "faild"], "no column 'faild', the event; did you mean 'failed'?"),
         ({}, ["--event", "days"], "--target is the time, and --event another column"),
         ({}, ["--likelihood", "poisson"], "--event is for times to an event: leave --levels out, and --likelihood"),
@@ -245,11 +249,11 @@ def test_mistakes_with_events_are_one_sentence(tmp_path, capsys, change, options
     [
         ("days", ["--likelihood", "censored"], "--likelihood censored needs --event"),
         ("grade", ["--likelihood", "ordinal"], "give the order of its levels, the lowest first: --levels high,low,middle"),
-        ("grade", ["--levels", "low,middle"], "'high' is none of the levels low, middle."),
+        ("grade", ["--levels", "low,middle"], "'high' is not one of the levels low, middle."),
         ("grade", ["--levels", "low,middle,high,top"], "no row has the level top; leave it out of --levels."),
-        ("grade", ["--levels", "low"], "--levels are at least two different names"),
+        ("grade", ["--levels", "low"], "--levels must be at least two different names"),
         ("visits", ["--likelihood", "poison"], "--likelihood is auto, gaussian"),
-        ("grade", ["--likelihood", "poisson"], "is no number"),
+        ("grade", ["--likelihood", "poisson"], "is not a number"),
         ("visits", ["--likelihood", "poisson", "--preset", "paper"], "leave --likelihood out"),
     ],
 )
@@ -263,14 +267,14 @@ def test_counts_that_are_none_are_one_sentence(tmp_path, capsys):
     records[0]["visits"] = "1.5"
     path = write(tmp_path / "a.csv", records)
     said = mistake(capsys, "fit", path, "-t", "visits", "--likelihood", "poisson", "-o", tmp_path / "a.gwi", *QUICK)
-    assert "whole numbers from 0 on" in said
+    assert "whole numbers of at least 0" in said
 
 
 def test_times_are_for_models_of_times(folder, capsys):
     predict = ["predict", folder / "visits.gwi", folder / "new.csv", "-o", "-", "-q", "--times", "3"]
     assert "--times is for models of times to an event (gwi fit --event)" in mistake(capsys, *predict)
     predict = ["predict", folder / "days.gwi", folder / "new.csv", "-o", "-", "-q", "--times", "soon"]
-    assert "--times are numbers from 0 on, parted by commas, such as 30,365; got 'soon'." in mistake(capsys, *predict)
+    assert "--times must be numbers, 0 or larger, separated by commas, such as 30,365; got 'soon'." in mistake(capsys, *predict)
 
 
 def test_a_model_of_times_answers_in_other_processes_too(folder):

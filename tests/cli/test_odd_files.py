@@ -129,7 +129,7 @@ def test_a_model_of_dates_refuses_numbers_and_takes_dates_in_parquet(command, tm
     pq.write_table(pa.table({"day": list(range(24))}), tmp_path / "numbers.parquet")
     assert "column 'day' holds numbers; the model was fitted to dates" in command.predicted(model, tmp_path / "numbers.parquet")
     (tmp_path / "numbers.csv").write_text("day\n20240101\n20240102\n")
-    assert "line 2, column 'day': '20240101' is no date" in command.predicted(model, tmp_path / "numbers.csv")
+    assert "line 2, column 'day': '20240101' is not a date" in command.predicted(model, tmp_path / "numbers.csv")
 
 
 def test_classes_of_the_file_come_back_as_they_are_written(command, tmp_path):

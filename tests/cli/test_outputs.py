@@ -171,7 +171,7 @@ def test_a_full_output_stream_is_one_sentence(folder):
     for arguments in (["predict", folder / "y.gwi", folder / "data.csv", "-o", "-", "-q"], ["info", folder / "y.gwi", "--json"]):
         with open("/dev/full", "w") as full, started(["-m", "gwi"], *arguments, stdout=full) as process:
             said = process.stderr.read()
-            assert said.startswith("gwi: The output stream cannot be written (No space left on device); make room")
+            assert said.startswith("gwi: Standard output cannot be written (No space left on device); free some space")
             assert said.count("\n") == 1
             assert process.wait(60) == 2
 
@@ -189,7 +189,7 @@ def test_an_interrupt_says_what_is_left(folder, tmp_path, capsys, monkeypatch):
     assert cli.run([*arguments, "-o", f"{tmp_path}/out.csv"]) == 130
     assert capsys.readouterr().err == "gwi: interrupted; no output was written.\n"
     assert cli.run([*arguments, "-o", "-"]) == 130
-    assert capsys.readouterr().err == "gwi: interrupted; the output stops short.\n"
+    assert capsys.readouterr().err == "gwi: interrupted; the output is incomplete.\n"
 
     def interrupt(*arguments):
         raise KeyboardInterrupt
@@ -223,7 +223,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(folder, tmp
         ["compare", data, "-t", "y"],
         ["demo"],
     ):
-        for output, said in (("pipe", "is no ordinary file"), (".", "is a folder"), ("none/a.png", "create it first")):
+        for output, said in (("pipe", "is not an ordinary file"), (".", "is a folder"), ("none/a.png", "create it first")):
             assert cli.run([*map(str, command), "-o", f"{tmp_path}/{output}", "--force"]) == 2
             found = capsys.readouterr().err
             assert said in found
@@ -233,10 +233,10 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(folder, tmp
             assert cli.run([*map(str, command), "-o", f"{tmp_path}/a.png"]) == 2
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert f"{tmp_path}/a.png cannot be written (File too large); make room" in capsys.readouterr().err
+        assert f"{tmp_path}/a.png cannot be written (File too large); free some space" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
     assert cli.run(["demo", "-o", f"{tmp_path}/demo.txt"]) == 2
-    assert "the name of the picture ends in" in capsys.readouterr().err
+    assert "the name of the picture must end in" in capsys.readouterr().err
 
 
 def test_force_replaces_no_device_no_pipe_and_no_folder(folder, tmp_path, capsys):
@@ -265,7 +265,7 @@ def test_a_disk_that_fills_during_a_prediction_leaves_the_old_file(folder, tmp_p
             assert cli.run(["predict", str(folder / "y.gwi"), str(data), "-o", str(output), "--force", "-q"]) == 2
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert f"gwi: {output} cannot be written (File too large); make room" in capsys.readouterr().err
+        assert f"gwi: {output} cannot be written (File too large); free some space" in capsys.readouterr().err
         assert output.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 4
 

@@ -88,7 +88,7 @@ def test_draws_of_neighbouring_rows_move_together_with_any_tails():
 
 
 def test_unknown_tails_are_named():
-    with pytest.raises(ValueError, match="tails is"):
+    with pytest.raises(ValueError, match="tails must be"):
         GWIRegressor(likelihood=Gaussian(tails="fat")).fit(*heavy(30, 0))
 
 

@@ -125,7 +125,7 @@ def test_an_ensemble_of_none_or_of_different_outputs_is_refused():
     with pytest.raises(ValueError, match="at least one module"):
         gwi.core.networks.AveragedNetworks([])
     # With shapes checked, so is what a name may be.
-    with pytest.raises((ValueError, TypeCheckError), match=r'of is "probabilities" or "outputs"|Parameter annotations'):
+    with pytest.raises((ValueError, TypeCheckError), match=r'of must be "probabilities" or "outputs"|Parameter annotations'):
         gwi.core.networks.AveragedNetworks([nn.Linear(2, 3)], "logits")
     with pytest.raises(ValueError, match=r"Network 1 gives outputs of shape \(1, 2\), the first \(1, 3\)"):
         gwi.core.networks.AveragedNetworks([nn.Linear(2, 3), nn.Linear(2, 2)])(torch.zeros(1, 2))

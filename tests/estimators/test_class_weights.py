@@ -67,8 +67,8 @@ def test_a_file_and_a_clone_keep_the_weights_of_classes(asked, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("equal", 'class_weight is "balanced", a dict'),
-        ([1.0, 2.0], 'class_weight is "balanced", a dict'),
+        ("equal", 'class_weight must be "balanced", a dict'),
+        ([1.0, 2.0], 'class_weight must be "balanced", a dict'),
         ({"rare": 0.0}, "positive for each class"),
         ({"rare": float("nan")}, "positive for each class"),
         ({"oak": 2.0}, "not in class_weight"),

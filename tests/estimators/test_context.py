@@ -41,7 +41,7 @@ def test_context_makes_the_covariance_as_wide_in_a_gap_as_the_exact_one(how):
     inside = [1.0, 2.0, 7.0, 8.0]
     assert (np.abs(np.log(epistemic(model, inside) / epistemic(exact, inside))) < 1.0).all()
     assert model.summary_.covariance == "wasserstein"
-    assert "rows beyond the data have" in str(model.summary_)
+    assert "points beyond the data have" in str(model.summary_)
     assert "duality gap" not in str(model.summary_)
 
 
@@ -82,8 +82,8 @@ def test_scikit_learn_passes_context_on_where_it_is_asked_to():
     [
         (GWIRegressor("linear"), np.zeros((5, 2)), r"^context: X has 2 features, but GWIRegressor is expecting 1"),
         (GWIRegressor("linear"), [[np.nan]], r"^context: Input X contains NaN"),
-        (GWIRegressor("linear"), "sphere", r'^context is "box" or "mixtures"; got \'sphere\'\.$'),
-        (GWIRegressor("linear", covariance=Covariance(context="sphere")), None, r'^context is "box" or "mixtures"; got'),
+        (GWIRegressor("linear"), "sphere", r'^context must be "box" or "mixtures"; got \'sphere\'\.$'),
+        (GWIRegressor("linear", covariance=Covariance(context="sphere")), None, r'^context must be "box" or "mixtures"; got'),
         (GWIRegressor("linear", covariance="titsias"), [[1.0]], r'^Context rows are for covariance="wasserstein" or "auto"'),
         (
             GWIRegressor("linear", covariance=Covariance(weight=2.0, context="box")),

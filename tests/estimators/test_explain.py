@@ -227,7 +227,7 @@ def test_far_rows_have_the_variance_of_the_prior_and_no_row_speaks_for_them():
     found = regressor().explain(np.full((1, 4), 1e6))
     adds_up(found)
     assert found.prior_share[0] == pytest.approx(1)
-    assert "No inducing point says anything about it." in str(found)
+    assert "No inducing point is informative about it." in str(found)
     # Any one column is enough to be far away from all rows: all four are alike.
     np.testing.assert_allclose(found.parts[0], found.parts[0].mean(), rtol=0.5)
     one = regressor().explain([[0.0, 1e200, 0.0, 0.0]])
@@ -361,12 +361,15 @@ def test_some_rows_are_taken_out():
         ({"X": np.zeros((1, 3))}, "X has 3 features, but GWIRegressor is expecting 4 features"),
         ({"X": np.full((1, 4), np.nan)}, "contains NaN"),
         ({"X": np.zeros((0, 4))}, "0 sample"),
-        ({"background": 0}, "background is some rows, or how many of the model's own to take, from 1 on; got 0."),
+        (
+            {"background": 0},
+            "background must be a table of rows, or the number of the model's own rows to take, at least 1; got 0.",
+        ),
         ({"background": np.zeros((2, 3))}, "background: X has 3 features"),
         ({"background": "all"}, "background"),
         ({"training_rows": np.zeros((2, 5))}, "training_rows: X has 5 features"),
-        ({"max_evaluations": 0}, "max_evaluations is a whole number from 1 on"),
-        ({"max_evaluations": 1.5}, "max_evaluations is a whole number from 1 on"),
+        ({"max_evaluations": 0}, "must be a whole number of at least 1"),
+        ({"max_evaluations": 1.5}, "must be a whole number of at least 1"),
     ],
 )
 def test_what_means_nothing_is_refused_in_one_sentence(options, said):
@@ -381,9 +384,9 @@ def test_models_that_are_not_fitted_say_so():
 
 def test_rows_and_outputs_that_are_not_there_are_refused():
     found = regressor().explain(numbers()[0][:2])
-    with pytest.raises(ValueError, match="row is 0 to 1"):
+    with pytest.raises(ValueError, match="row must be between 0 and 1"):
         found.of(2)
-    with pytest.raises(ValueError, match="output is 0 to 0"):
+    with pytest.raises(ValueError, match="output must be between 0 and 0"):
         found.of(0, 1)
 
 

@@ -236,7 +236,7 @@ def test_boosters_of_arrays_are_means_too_and_are_stored(name, tmp_path):
 @pytest.mark.parametrize(
     ("mean", "frame", "validation", "said"),
     [
-        (MODELS["pipeline"][0], TRAIN, None, "may have seen the training rows"),
+        (MODELS["pipeline"][0], TRAIN, None, "may have been trained on these rows"),
         (
             MODELS["pipeline"][0],
             TRAIN[["town", "size"]],
@@ -246,7 +246,7 @@ def test_boosters_of_arrays_are_means_too_and_are_stored(name, tmp_path):
         (clone(MODELS["pipeline"][0]), TRAIN, (UNSEEN.to_numpy(), Y_UNSEEN), "pass a data frame"),
         (lambda frame: np.zeros(3), TRAIN, (UNSEEN, Y_UNSEEN), "one value, or one row of values, for each"),
         (lambda frame: np.full(len(frame), np.nan), TRAIN, (UNSEEN, Y_UNSEEN), "no finite number"),
-        (lambda frame: np.zeros((len(frame), 2)), TRAIN, (UNSEEN, Y_UNSEEN), "gives 2 outputs a row"),
+        (lambda frame: np.zeros((len(frame), 2)), TRAIN, (UNSEEN, Y_UNSEEN), "gives 2 outputs per row"),
     ],
     ids=["judged by known rows", "a column is missing", "validation without names", "too few", "NaN", "two outputs"],
 )

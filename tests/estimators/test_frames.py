@@ -200,5 +200,5 @@ def test_sparse_matrices_are_what_their_arrays_are(estimator):
     y = y if estimator is GWIRegressor else y > 0
     dense, sparse = (estimator("linear", random_state=0).fit(rows, y) for rows in (X, csr_matrix(X)))
     np.testing.assert_array_equal(sparse.predict(csr_matrix(X)), dense.predict(X))
-    with pytest.raises(ValueError, match=r"1000000 × 1000 has too many numbers to be spread out; .*TruncatedSVD"):
+    with pytest.raises(ValueError, match=r"1000000 × 1000 is too large to be made dense: at most .*TruncatedSVD"):
         dense.predict(csr_matrix((1_000_000, 1000)))

@@ -67,7 +67,7 @@ def test_labels_are_shown_as_a_user_writes_them():
 
 @pytest.mark.parametrize("unseen", [([[0.1], [0.2]], [1e200, 1.0]), ([[1e200], [0.2]], [1.0, 1.0])])
 def test_judging_rows_beyond_all_others_are_refused(unseen):
-    with pytest.raises(ValueError, match=r"The mean 'Ridge' errs by .* standard deviations .* look for values of these rows"):
+    with pytest.raises(ValueError, match=r"The mean 'Ridge' is wrong by .* standard deviations .* look for extreme values"):
         GWIRegressor(Ridge()).fit(*wave(20), validation=unseen)
 
 

@@ -76,7 +76,7 @@ def test_a_large_table_is_encoded_fitted_scored_and_predicted(folder, streaming,
     assert 900 < said["rows"] < 1150
     assert 100 < said["held_out_scores"]["rows"] < 200
     assert said["held_out_scores"]["coverage_95"] > 0.85
-    assert "rows were read from a stream" in said["summary"]
+    assert "rows were streamed" in said["summary"]
     assert cli.run(["predict", f"{model}", f"{folder}/parts", "-o", f"{folder}/out.parquet", "--force", "--quiet"]) == 0
     out = pq.read_table(folder / "out.parquet")
     np.testing.assert_array_equal(out.column("id").to_numpy(), np.arange(1500))
@@ -149,7 +149,7 @@ def test_a_class_that_is_only_held_out_costs_its_rows_and_not_the_fit(tmp_path, 
     pq.write_table(pa.table({"x": x, "z": x**2, "k": kinds.astype(str)}), path, row_group_size=200)
     assert cli.run(["fit", f"{path}", "-t", "k", "-o", f"{model}", "--mean", "linear", "--json"]) == 0
     said = capsys.readouterr()
-    assert "1 rows held out have a label that is in no row of the fit" in said.err
+    assert "1 held-out rows have a label that no training row has" in said.err
     assert json.loads(said.out)["held_out_scores"]["rows"] == len(held) - 1
 
 
@@ -176,7 +176,7 @@ def test_large_text_is_converted_once(tmp_path, monkeypatch):
     assert "was converted to" in said
     assert converted.decimal == ","
     assert read_table(converted.path).data.to_pydict() == {"a": ["1,5", "2,5"], "b": ["x", "y"]}
-    assert "before, is read in its place" in as_parquet(source)[1]
+    assert "before, is read instead" in as_parquet(source)[1]
 
 
 def test_one_process_decides_whether_to_convert(tmp_path, monkeypatch):
@@ -282,5 +282,5 @@ def test_a_cell_that_one_of_two_launched_processes_cannot_read_is_said_once(tmp_
     options = ["-t", "y", "--task", "regression", "--mean", "linear", "--holdout", "0", "-o", f"{tmp_path}/m.gwi"]
     done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2, done.stderr
-    assert done.stderr.count("row 40002, column 'y': 'many' is no number") == 1
+    assert done.stderr.count("row 40002, column 'y': 'many' is not a number") == 1
     assert not (tmp_path / "m.gwi").exists()

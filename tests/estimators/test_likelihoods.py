@@ -283,7 +283,7 @@ def test_levels_come_as_categoricals_and_are_predicted_by_name(tmp_path):
     # In another order of categories, or with fewer, names are what counts.
     other = pd.Categorical(np.asarray(levels)[:5], categories=["good", "fair", "poor", "excellent"], ordered=True)
     assert model.nll(x[:5], other) == pytest.approx(numbers.nll(x[:5], y[:5]), rel=1e-9)
-    with pytest.raises(ValueError, match=r"knows the levels poor, fair, good, excellent; got dire"):
+    with pytest.raises(ValueError, match=r"was fitted to the levels poor, fair, good, excellent; got dire"):
         model.nll(x[:1], pd.Categorical(["dire"], ordered=True))
 
 

@@ -196,10 +196,10 @@ def test_pipes_devices_and_folders_are_refused_before_they_are_opened(odd, capsy
 def test_a_pipe_or_a_device_is_not_replaced_by_a_file(odd, regressor, capsys):
     folder, found = odd
     for name in set(found) - {"folder"}:
-        with pytest.raises(OSError, match="is no ordinary file"):
+        with pytest.raises(OSError, match="is not an ordinary file"):
             regressor.save(folder / name, overwrite=True)
         assert cli.run(["demo", "-o", str(folder / name), "--force"]) == 2
-        assert "is no ordinary file" in capsys.readouterr().err
+        assert "is not an ordinary file" in capsys.readouterr().err
         assert not (folder / name).is_file()
 
 

@@ -306,9 +306,9 @@ def test_rows_that_no_one_takes_are_refused(texts):
     network, rows, labels = texts
     for mean, kernel, given, said in (
         ("svgp", "auto", rows, "one torch module"),
-        (network, "rbf", rows, "no distance of their own"),
-        (Joint(network), "rbf", rows, "no distance of their own"),
-        (Paper(network), "auto", rows, "no distance of their own"),
+        (network, "rbf", rows, "no distance between them"),
+        (Joint(network), "rbf", rows, "no distance between them"),
+        (Paper(network), "auto", rows, "no distance between them"),
         (network, "auto", {"words": rows["input_ids"]}, "takes input_ids, attention_mask; the rows have 'words'"),
     ):
         unseen = some(given, UNSEEN), labels[UNSEEN]
@@ -319,7 +319,7 @@ def test_rows_that_no_one_takes_are_refused(texts):
 def test_hidden_states_are_no_prediction(texts):
     network, rows, labels = texts
     model, unseen = GWIClassifier(network.encoder, kernel=Features("layers")), (some(rows, UNSEEN), labels[UNSEEN])
-    with pytest.raises(ValueError, match="hidden states are no prediction"):
+    with pytest.raises(ValueError, match="hidden states are not predictions"):
         model.fit(some(rows, TRAIN), labels[TRAIN], validation=unseen)
 
 

@@ -46,8 +46,8 @@ def sentence_of(likelihood, y, **more):
 KNOWN = np.isfinite(BOUNDS[:, 1])
 LABELS = np.array(["a", "b"])[(LEVELS > 1) * 1]
 REFUSED = {
-    "a negative count": ("poisson", put(COUNTS, 3, -1.0), "whole numbers from 0 on; got -1, the first of 1 such"),
-    "half a count": ("negative-binomial", put(COUNTS, 3, 0.5), "whole numbers from 0 on; got 0.5"),
+    "a negative count": ("poisson", put(COUNTS, 3, -1.0), "whole numbers of at least 0; got -1, the first of 1 such"),
+    "half a count": ("negative-binomial", put(COUNTS, 3, 0.5), "whole numbers of at least 0; got 0.5"),
     "a missing count": ("poisson", put(COUNTS, 3, np.nan), "y contains NaN"),
     "a missing count of pandas": ("poisson", pd.Series([None, *COUNTS[1:].astype(int)], dtype="Int64"), "NaN|missing"),
     "an infinite count": ("poisson", put(COUNTS, 3, np.inf), "infinity"),
@@ -56,7 +56,7 @@ REFUSED = {
     "too few targets": ("poisson", COUNTS[:-1], "inconsistent|as many"),
     "a zero that is to be positive": ("gamma", put(POSITIVE, 2, 0.0), "is positive; got 0"),
     "a negative logarithm": ("log-normal", put(POSITIVE, 2, -1.0), "is positive; got -1"),
-    "a share above one": ("beta", put(SHARES, 3, 1.2), "lies between 0 and 1; got 1.2"),
+    "a share above one": ("beta", put(SHARES, 3, 1.2), "must be between 0 and 1; got 1.2"),
     "bounds that are none": (Beta(1, 0), SHARES, "the first below the second"),
     "one level": ("ordinal", np.full(40, 3.0), "two to 20 different values; the target has 1"),
     "too many levels": ("few-valued", np.arange(40.0), "two to 20 different values; the target has 40"),
@@ -68,15 +68,15 @@ REFUSED = {
     "bounds in the wrong order": ("censored", BOUNDS[:, ::-1], "is a pair .lower bound, upper bound.; in row"),
     "three bounds": ("censored", np.column_stack([BOUNDS, POSITIVE]), "two columns; got 3"),
     "a missing bound": ("censored", put(BOUNDS, (3, 1), np.nan), "y contains NaN"),
-    "nothing that is known": ("censored", np.column_stack([POSITIVE, np.full(40, np.inf)]), "nothing to learn a spread from"),
+    "nothing that is known": ("censored", np.column_stack([POSITIVE, np.full(40, np.inf)]), "the spread cannot be learned"),
     "a row without bounds": ("censored", put(BOUNDS, 3, [-np.inf, np.inf]), "1 targets have no bound at all"),
     "negative times": (Censored(log=True), BOUNDS - 100, "needs positive numbers"),
     "events as text": (
         "censored",
         structured(np.where(KNOWN, "yes", "no"), BOUNDS[:, 0]),
-        r"the event came \(bool\).*event \(<U3\)",
+        r"the event happened \(bool\).*event \(<U3\)",
     ),
-    "events as numbers": ("censored", structured(KNOWN * 1, BOUNDS[:, 0]), r"the event came \(bool\).*event \(int64\)"),
+    "events as numbers": ("censored", structured(KNOWN * 1, BOUNDS[:, 0]), r"the event happened \(bool\).*event \(int64\)"),
     "events for another likelihood": ("poisson", structured(KNOWN, BOUNDS[:, 0]), 'targets of likelihood="censored"'),
     "several counts": ("poisson", np.column_stack([COUNTS, COUNTS]), "of one target; got 2"),
     "several shares": ("beta", np.column_stack([SHARES, SHARES]), "of one target; got 2"),
@@ -84,9 +84,9 @@ REFUSED = {
     "several with wrong values": ("robust", np.column_stack([POSITIVE, POSITIVE]), "of one target; got 2"),
     "a misspelt likelihood": ("poison", COUNTS, "got 'poison'"),
     "a class in the place of an object": (Poisson, COUNTS, "such as gwi.Poisson"),
-    "an option that is none": (Robust("alpha"), POSITIVE, "divergence is"),
-    "a power that is none": (Robust(power=0.0), POSITIVE, "power is a positive number"),
-    "tails without a variance": (StudentT(degrees_of_freedom=2.0), POSITIVE, "more than 2"),
+    "an option that is none": (Robust("alpha"), POSITIVE, "divergence must be"),
+    "a power that is none": (Robust(power=0.0), POSITIVE, "power must be a positive number"),
+    "tails without a variance": (StudentT(degrees_of_freedom=2.0), POSITIVE, "must be above 2"),
 }
 
 
@@ -104,7 +104,7 @@ def test_weights_that_make_no_sense_are_refused_in_a_sentence():
 @pytest.mark.parametrize(
     ("likelihood", "y", "wrong", "said"),
     [
-        ("poisson", COUNTS, [-1.0], "whole numbers from 0 on; got -1"),
+        ("poisson", COUNTS, [-1.0], "whole numbers of at least 0; got -1"),
         ("gamma", POSITIVE, [0.0], "numbers above 0; got 0"),
         ("log-normal", POSITIVE, [-1.0], "not positive, the first is -1"),
         ("beta", SHARES, [1.0], "strictly between 0 and 1; got 1"),
@@ -194,7 +194,7 @@ def test_levels_come_as_an_enum_of_polars():
 
 def test_logarithms_refuse_what_has_none_whatever_its_shape():
     for y in (np.array([1.0, -2.0]), np.array([[1.0], [-2.0]]), np.array([[1.0, 3.0, -2.0]])):
-        with pytest.raises(ValueError, match="1 of its values are not positive, the first is -2"):
+        with pytest.raises(ValueError, match="1 values are not positive, the first is -2"):
             Outcome(log=True).encode(y)
     np.testing.assert_array_equal(Outcome(log=True).encode(np.array([[0.0, 1.0]])), [[-math.inf, 0.0]])
     with pytest.raises(ValueError, match="the first is 0"):

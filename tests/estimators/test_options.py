@@ -184,28 +184,31 @@ def test_parts_survive_a_file(name, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"covariance": "nonsense"}, r'^covariance is "auto", .* or "zero"; got \'nonsense\'\.$'),
-        ({"covariance": Gaussian()}, r"^covariance is .*; got Gaussian\(\)\.$"),
-        ({"covariance": Covariance("nonsense")}, r"^covariance is .*; got 'nonsense'\.$"),
-        ({"covariance": Covariance(weight=-1.0)}, r'^weight is "auto" or a positive number; got -1\.0\.$'),
-        ({"covariance": Covariance(weight="much")}, r'^weight is "auto" or a positive number; got \'much\'\.$'),
-        ({"covariance": Covariance(num_inducing=0)}, r'^num_inducing is "auto" or a whole number, at least one; got 0\.$'),
-        ({"covariance": Covariance(num_inducing=2.5)}, r"^num_inducing is .*; got 2\.5\.$"),
-        ({"covariance": Covariance(inducing_points="nonsense")}, r"^inducing_points is .*; got 'nonsense'\.$"),
-        ({"covariance": Covariance(kernel_fit="nonsense")}, r'^kernel_fit is "targets" or "residuals"; got \'nonsense\'\.$'),
-        ({"likelihood": Covariance()}, r"^likelihood is .*; got Covariance\(\)\.$"),
-        ({"max_time": "soon"}, r"^max_time is None, a number of seconds, at least zero, or gwi\.MaxTime\(.*\); got 'soon'\.$"),
-        ({"max_time": -1}, r"^max_time is .*; got -1\.$"),
-        ({"mean": Network("wide")}, r'^hidden is "auto" or a list of widths, such as \(64, 64\); got \'wide\'\.$'),
-        ({"mean": Network((8, 0))}, r"^each width in hidden is a whole number, at least one; got 0\.$"),
-        ({"mean": ["svgp", Network(max_steps=0)]}, r'^max_steps is "auto" or a whole number, at least one; got 0\.$'),
+        ({"covariance": "nonsense"}, r'^covariance must be "auto", .* or "zero"; got \'nonsense\'\.$'),
+        ({"covariance": Gaussian()}, r"^covariance must be .*; got Gaussian\(\)\.$"),
+        ({"covariance": Covariance("nonsense")}, r"^covariance must be .*; got 'nonsense'\.$"),
+        ({"covariance": Covariance(weight=-1.0)}, r'^weight must be "auto" or a positive number; got -1\.0\.$'),
+        ({"covariance": Covariance(weight="much")}, r'^weight must be "auto" or a positive number; got \'much\'\.$'),
+        ({"covariance": Covariance(num_inducing=0)}, r'^num_inducing must be "auto" or a whole number, at least one; got 0\.$'),
+        ({"covariance": Covariance(num_inducing=2.5)}, r"^num_inducing must be .*; got 2\.5\.$"),
+        ({"covariance": Covariance(inducing_points="nonsense")}, r"^inducing_points must be .*; got 'nonsense'\.$"),
+        ({"covariance": Covariance(kernel_fit="nonsense")}, r'^kernel_fit must be "targets" or "residuals"; got \'nonsense\'\.$'),
+        ({"likelihood": Covariance()}, r"^likelihood must be .*; got Covariance\(\)\.$"),
+        (
+            {"max_time": "soon"},
+            r"^max_time must be None, a number of seconds, at least zero, or gwi\.MaxTime\(.*\); got 'soon'\.$",
+        ),
+        ({"max_time": -1}, r"^max_time must be .*; got -1\.$"),
+        ({"mean": Network("wide")}, r'^hidden must be "auto" or a list of widths, such as \(64, 64\); got \'wide\'\.$'),
+        ({"mean": Network((8, 0))}, r"^each width in hidden must be a whole number, at least one; got 0\.$"),
+        ({"mean": ["svgp", Network(max_steps=0)]}, r'^max_steps must be "auto" or a whole number, at least one; got 0\.$'),
         ({"mean": Frozen("a name")}, r"^Frozen takes a torch module; got 'a name'\.$"),
         ({"mean": Joint("a name")}, r"^Joint takes a torch module; got 'a name'\.$"),
-        ({"mean": Joint(mlp(2, 3), max_epochs=0)}, r"^max_epochs is None or a whole number, at least one; got 0\.$"),
-        ({"mean": Joint(mlp(2, 3), learning_rate=-1.0)}, r'^learning_rate is "auto" or a positive number; got -1\.0\.$'),
-        ({"mean": Paper(max_steps=0)}, r"^max_steps is None or a whole number, at least one; got 0\.$"),
-        ({"mean": Covariance()}, r"^mean is .*; got Covariance\(\)\.$"),
-        ({"mean": ["svgp", Paper()]}, r"^mean is .*; got Paper\(\)\.$"),
+        ({"mean": Joint(mlp(2, 3), max_epochs=0)}, r"^max_epochs must be None or a whole number, at least one; got 0\.$"),
+        ({"mean": Joint(mlp(2, 3), learning_rate=-1.0)}, r'^learning_rate must be "auto" or a positive number; got -1\.0\.$'),
+        ({"mean": Paper(max_steps=0)}, r"^max_steps must be None or a whole number, at least one; got 0\.$"),
+        ({"mean": Covariance()}, r"^mean must be .*; got Covariance\(\)\.$"),
+        ({"mean": ["svgp", Paper()]}, r"^mean must be .*; got Paper\(\)\.$"),
         ({"kernel": Features()}, r"^A kernel on features needs a network"),
     ],
     ids=str,
@@ -222,15 +225,15 @@ def test_wrong_values_are_named_in_one_sentence(estimator, options, message):
     [
         (
             GWIRegressor(likelihood=Gaussian("nonsense")),
-            r'^noise is "auto", "constant" or "input-dependent"; got \'nonsense\'\.$',
+            r'^noise must be "auto", "constant" or "input-dependent"; got \'nonsense\'\.$',
         ),
-        (GWIRegressor(likelihood=Gaussian(tails="nonsense")), r'^tails is "auto" or "normal"; got \'nonsense\'\.$'),
-        (GWIRegressor(tempering=10**400), r"^tempering is .*a positive number; got 1000"),
-        (GWIRegressor(likelihood="softmax"), r"^likelihood is .*; got 'softmax'\.$"),
-        (GWIRegressor(tempering=-1.0), r"^tempering is .*; got -1\.0\.$"),
-        (GWIClassifier(likelihood=RobustMax(1.0)), r"^epsilon lies strictly between 0 and 1; got 1\.0\.$"),
-        (GWIClassifier(likelihood=Gaussian()), r"^likelihood is .*; got Gaussian\(\)\.$"),
-        (GWIClassifier(tempering="nonsense"), r"^tempering is .*; got 'nonsense'\.$"),
+        (GWIRegressor(likelihood=Gaussian(tails="nonsense")), r'^tails must be "auto" or "normal"; got \'nonsense\'\.$'),
+        (GWIRegressor(tempering=10**400), r"^tempering must be .*a positive number; got 1000"),
+        (GWIRegressor(likelihood="softmax"), r"^likelihood must be .*; got 'softmax'\.$"),
+        (GWIRegressor(tempering=-1.0), r"^tempering must be .*; got -1\.0\.$"),
+        (GWIClassifier(likelihood=RobustMax(1.0)), r"^epsilon must be strictly between 0 and 1; got 1\.0\.$"),
+        (GWIClassifier(likelihood=Gaussian()), r"^likelihood must be .*; got Gaussian\(\)\.$"),
+        (GWIClassifier(tempering="nonsense"), r"^tempering must be .*; got 'nonsense'\.$"),
     ],
     ids=str,
 )
@@ -250,7 +253,7 @@ def test_the_plan_of_a_classifier_keeps_to_max_time():
     assert "network" in classification_members(300, 4, 3)
     assert "network" not in names
     assert len(names) > 2
-    assert "planned for 0.1 s" in str(model.summary_)
+    assert "planned for max_time=0.1 s" in str(model.summary_)
 
 
 @pytest.mark.parametrize("lengthscale", [1e-3, 1e-2])

@@ -97,8 +97,8 @@ def test_a_predictor_takes_arrays_by_place_and_frames_by_name(folder):
     [
         ({"x1": [1.0, 2, np.nan, 4, 5, 6, 7, 8]}, r"row 2, column 'x1': the cell is missing \(NaN\)"),
         ({"x1": [1.0, 2, np.inf, 4, 5, 6, 7, 8]}, "row 2, column 'x1': the cell is infinite"),
-        ({"x1": ["1"] * 3 + ["blue"] * 5}, "row 3, column 'x1': 'blue' is no number"),
-        ({"x1": ["true"] * 3 + ["2"] * 5}, "row 0, column 'x1': 'true' is no number"),
+        ({"x1": ["1"] * 3 + ["blue"] * 5}, "row 3, column 'x1': 'blue' is not a number"),
+        ({"x1": ["true"] * 3 + ["2"] * 5}, "row 0, column 'x1': 'true' is not a number"),
         ({"x1": pd.Timestamp("2024-01-01")}, "column 'x1' holds dates"),
         ({"x1": pd.Timedelta(1, "s")}, "column 'x1' holds duration"),
     ],
@@ -167,7 +167,7 @@ def test_times_ask_for_the_event_and_levels_for_known_ones(folder, capsys):
     assert "--event is for models of times" in said(capsys, "evaluate", path / "array.gwi", *files[1:], "--event", "event")[2]
     code, _, errors = said(capsys, "evaluate", path / "levels.gwi", path / "new.csv", "-t", "id", "-q")
     assert code == 2
-    assert "column 'id': The model knows the levels" in errors
+    assert "column 'id': The model was fitted to the levels" in errors
 
 
 def test_several_targets_are_predicted_and_not_scored(folder, tmp_path, capsys):
@@ -176,7 +176,7 @@ def test_several_targets_are_predicted_and_not_scored(folder, tmp_path, capsys):
     expected = loaded(path / "two.gwi").predict(new[NAMES].to_numpy())
     found = [[float(row[f"prediction_{j}"]) for j in range(2)] for row in predicted(tmp_path / "p.csv")]
     np.testing.assert_array_equal(found, expected)
-    assert "Scores are those of one target" in said(capsys, "evaluate", path / "two.gwi", path / "new.csv", "-t", "y")[2]
+    assert "Scores need a model of one target" in said(capsys, "evaluate", path / "two.gwi", path / "new.csv", "-t", "y")[2]
 
 
 def test_info_names_the_columns(folder, capsys):
@@ -195,7 +195,7 @@ def test_images_are_refused_with_one_sentence(folder, tmp_path, capsys):
         output = [] if command == "evaluate" else ["-o", tmp_path / "out"]
         code, _, errors = said(capsys, command, tmp_path / "images.gwi", folder[0] / "new.csv", *output)
         assert (code, errors.count("\n")) == (2, 1)
-        assert "was fitted to rows of shape (2, 2), which are no rows of a table" in errors
+        assert "was fitted to rows of shape (2, 2), which a table cannot give" in errors
     assert said(capsys, "info", tmp_path / "images.gwi")[0] == 2
 
 

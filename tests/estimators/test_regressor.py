@@ -76,7 +76,7 @@ def test_conformal_intervals_cover_where_tails_are_heavy_and_say_when_rows_are_t
     # A normal distribution with the same variance is too wide in the middle.
     gaussian = model.set_params(likelihood__conformal=False).predict_interval(x[200:], 0.5)
     assert ((gaussian[:, 0] <= y[200:]) & (y[200:] <= gaussian[:, 1])).mean() > 0.6
-    with pytest.raises(ValueError, match="needs at least 999 judged rows"):
+    with pytest.raises(ValueError, match="needs at least 999 held-out rows"):
         model.set_params(likelihood__conformal=True).predict_interval(x, 0.999)
 
 
@@ -352,12 +352,12 @@ def test_odd_tables_get_a_right_answer():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mean": "nonsense"}, "mean is"),
+        ({"mean": "nonsense"}, "mean must be"),
         ({"mean": []}, "empty list"),
-        ({"kernel": "nonsense"}, "kernel is"),
-        ({"covariance": "nonsense"}, "covariance is"),
-        ({"likelihood": "nonsense"}, "likelihood is"),
-        ({"likelihood": Gaussian("nonsense")}, "noise is"),
+        ({"kernel": "nonsense"}, "kernel must be"),
+        ({"covariance": "nonsense"}, "covariance must be"),
+        ({"likelihood": "nonsense"}, "likelihood must be"),
+        ({"likelihood": Gaussian("nonsense")}, "noise must be"),
     ],
 )
 def test_unknown_choices_are_named(arguments, message):
@@ -384,7 +384,9 @@ def test_weights_and_targets_beyond_floating_point_are_right_or_one_sentence():
     np.testing.assert_allclose(std(weight=np.full(40, 5e-324)), std(), rtol=1e-9)
     np.testing.assert_allclose(std(y=y * 1e-140) * 1e140, std(), rtol=1e-6)
     for weight in (np.full(40, 1e300), np.full(40, 1e308), np.full(40, 10.0**12)):
-        with pytest.raises(ValueError, match=r"whole numbers count equal rows; up to .* Divide them by their mean"):
+        with pytest.raises(
+            ValueError, match=r"Whole-number sample weights count copies of a row; up to .* Divide them by their mean"
+        ):
             std(weight=weight)
     for weight in (np.where(np.arange(40) % 2, 1e300, 1e-300), np.where(np.arange(40) == 3, 1e-30, 1.0)):
         with pytest.raises(ValueError, match="too far apart; set the small ones to 0"):

@@ -64,9 +64,7 @@ def test_the_command_says_when_it_scores_training_rows(tmp_path, capsys):
     assert cli.run(["fit", str(table), "-t", "y", "-o", model, "--mean", "svgp", "-q"]) == 0
     capsys.readouterr()
     assert cli.run(["evaluate", model, str(table)]) == 0
-    assert (
-        "note: 100% of the rows are rows that the model was fitted to; scores say little of new rows." in capsys.readouterr().err
-    )
+    assert "note: 100% of the rows were in the training data; these scores say little about new rows." in capsys.readouterr().err
     assert cli.run(["evaluate", model, str(new)]) == 0
     assert "fitted to" not in capsys.readouterr().err
 
@@ -78,4 +76,4 @@ def test_a_report_says_when_it_is_of_training_rows(tmp_path, capsys):
     assert cli.run(["fit", data, "-t", "y", "-o", model, "--mean", "linear", "-q"]) == 0
     capsys.readouterr()
     assert cli.run(["report", model, data, "-o", f"{tmp_path}/r.html"]) == 0
-    assert "100% of the rows are rows that the model was fitted to" in capsys.readouterr().err
+    assert "100% of the rows were in the training data" in capsys.readouterr().err

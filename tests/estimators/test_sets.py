@@ -113,7 +113,9 @@ def test_sets_from_rows_in_folds_cover_what_they_promise_everywhere(by):
 def test_with_too_few_rows_sets_hold_all_classes_and_a_warning_says_so():
     x, y, _ = labelled(30)
     model = GWIClassifier("linear", random_state=0).fit(x[:15], y[:15])
-    with pytest.warns(GWIWarning, match=r"0\.95 needs 19 held-out rows, too many for the model \(15\): every set holds all"):
+    with pytest.warns(
+        GWIWarning, match=r"0\.95 needs 19 held-out rows, more than there are for the model \(15\): every set holds all"
+    ):
         assert model.predict_set(x).all()
     model.predict_set(x, 0.9)
 
@@ -122,7 +124,7 @@ def test_a_rare_class_is_in_every_set_by_class():
     x, y, _ = labelled(300)
     y = np.where(np.arange(300) < 8, "yew", y)
     model = GWIClassifier("linear", random_state=0).fit(x, y)
-    with pytest.warns(GWIWarning, match=r"too many for classes 'yew \(8\)': these are in every set"):
+    with pytest.warns(GWIWarning, match=r"more than there are for classes 'yew \(8\)': these are in every set"):
         assert model.predict_set(x, 0.95, by="class")[:, 3].all()
 
 
@@ -290,7 +292,7 @@ def test_a_rare_stratum_is_named_when_its_rows_are_predicted_and_only_then():
     region = np.where(np.arange(300) < 6, "islet", region)
     model = GWIRegressor("linear", random_state=0).fit(x, y, strata=region)
     model.predict_interval(x[6:], 0.9, strata=region[6:])
-    with pytest.warns(GWIWarning, match=r"0\.9 needs 9 held-out rows, too many for strata 'islet \(6\)'"):
+    with pytest.warns(GWIWarning, match=r"0\.9 needs 9 held-out rows, more than there are for strata 'islet \(6\)'"):
         narrow, rare = np.diff(model.predict_interval(x[[7, 7]], 0.9, strata=["east", "islet"]))[:, 0]
     assert rare > narrow
     model.predict_interval(x[:6], 0.8, strata=region[:6])
@@ -299,7 +301,7 @@ def test_a_rare_stratum_is_named_when_its_rows_are_predicted_and_only_then():
 def test_too_few_rows_for_any_stratum_are_refused():
     x, y, region = numbers(12)
     few = GWIRegressor("linear", random_state=0).fit(x, y, strata=region)
-    with pytest.warns(GWIWarning, match="needs 19"), pytest.raises(ValueError, match="at least 19 judged rows"):
+    with pytest.warns(GWIWarning, match="needs 19"), pytest.raises(ValueError, match="at least 19 held-out rows"):
         few.predict_interval(x, 0.95, strata=region)
 
 
@@ -351,9 +353,9 @@ def test_altered_scores_are_refused(change, message, judged, tmp_path):
     ("options", "message"),
     [
         ({"coverage": 1.0}, "strictly between 0 and 1"),
-        ({"by": "row"}, 'by is "class" or None'),
+        ({"by": "row"}, 'by must be "class" or None'),
         ({"strata": ["east"]}, "one value for each of the 500 rows"),
-        ({"strata": "region"}, "column of a data frame"),
+        ({"strata": "region"}, "names a column, and the rows are not a data frame"),
     ],
 )
 def test_mistakes_of_predictions_are_one_clear_sentence(options, message, judged):
@@ -363,7 +365,7 @@ def test_mistakes_of_predictions_are_one_clear_sentence(options, message, judged
 
 def test_strata_that_the_fit_did_not_have_are_refused():
     x, y, region = numbers(60)
-    with pytest.raises(ValueError, match="has no strata"):
+    with pytest.raises(ValueError, match="was fitted without strata"):
         GWIRegressor("linear", random_state=0).fit(x, y).predict_interval(x, strata=region)
 
 
@@ -374,7 +376,7 @@ def test_strata_that_the_fit_did_not_have_are_refused():
         (GWIRegressor("linear"), [None] + ["a"] * 59, "missing in 1 rows, the first is 0"),
         (GWIRegressor("linear"), [float("nan")] + [1.0] * 59, "missing in 1 rows"),
         (GWIRegressor("linear"), np.array([1] + ["a"] * 59, dtype=object), "strata must be all numbers or all text"),
-        (GWIRegressor("linear", likelihood=Censored()), ["a"] * 60, "needs known targets"),
+        (GWIRegressor("linear", likelihood=Censored()), ["a"] * 60, "whose targets are known"),
         (GWIRegressor(Paper("svgp")), ["a"] * 60, "leave it out"),
     ],
     ids=str,
@@ -389,8 +391,8 @@ def test_strata_that_a_fit_cannot_keep_are_refused(model, strata, message):
 def test_strata_of_a_stream_are_refused():
     x, y, region = numbers(60)
     loader = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=7)
-    with pytest.raises(ValueError, match="column of a data frame"):
+    with pytest.raises(ValueError, match="names a column, and the rows are not a data frame"):
         GWIRegressor("linear").fit(loader, strata="region")
     module = Joint(mlp(2, 3), max_epochs=1)
-    with pytest.raises(ValueError, match="those of the validation rows"):
+    with pytest.raises(ValueError, match="belongs to the validation rows"):
         GWIClassifier(module).fit(x, np.searchsorted(REGIONS, region), strata=region)

@@ -86,11 +86,11 @@ def test_shards_are_complete_follow_each_other_and_are_even(seed):
 
 @pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0), (0.5, 2), 1, (1, 2, 3), "ab"])
 def test_what_is_no_shard_is_said(shard):
-    with pytest.raises(ValueError, match=r"shard is \(i, n\): one of n parts"):
+    with pytest.raises(ValueError, match=r"shard must be \(i, n\): one of n parts"):
         groups_of_shard([5, 5], shard)
 
 
 def test_what_is_no_shard_writes_nothing(folder, fitted, tmp_path):
-    with pytest.raises(ValueError, match="shard is"):
+    with pytest.raises(ValueError, match="shard must be"):
         predict_source(fitted["numbers"], folder, tmp_path / "out.parquet", shard=(2, 2))
     assert list(tmp_path.iterdir()) == []

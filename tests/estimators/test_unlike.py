@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("model", "effect"), [("price", "intervals are wider"), ("kind", "probabilities are less sure")])
+@pytest.mark.parametrize(("model", "effect"), [("price", "intervals are wider"), ("kind", "probabilities are less certain")])
 def test_the_command_counts_and_names_what_training_rows_did_not_have(folder, capsys, model, effect):
     new = write(folder / "new.csv", ["Ulm", "Oslo"], 40, seed=1, blank=2, far=3)
     num_new = read_table(new).column("town").to_pylist().count("Oslo")
@@ -64,7 +64,7 @@ def test_the_command_counts_and_names_what_training_rows_did_not_have(folder, ca
         said = capsys.readouterr().err
         assert f"{num_new} rows have a value of 'town' that the training rows did not have ('Oslo'); their {effect}." in said
         assert f"2 rows have no value of 'size', which every training row had; their {effect}." in said
-        assert "3 rows have a value of 'size' far outside of the training rows'" in said
+        assert "3 rows have a value of 'size' far outside the range of the training rows" in said
     assert cli.run(["predict", f"{folder}/{model}.gwi", f"{folder}/train.csv", "-o", "-"]) == 0
     assert "training row" not in capsys.readouterr().err
 

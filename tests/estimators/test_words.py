@@ -42,7 +42,7 @@ def test_the_summary_of_classes_says_how_many_are_right():
     y = x[:, 0] + 0.5 * np.random.default_rng(1).normal(size=1200) > 0.3
     model = GWIClassifier("linear", random_state=0).fit(x[:200], y[:200])
     assert abs(model.summary_.held_out_accuracy - model.score(x[200:], y[200:])) < 0.06
-    assert f"{model.summary_.held_out_accuracy:.1%} of held-out rows are predicted right" in str(model.summary_)
+    assert f"{model.summary_.held_out_accuracy:.1%} accuracy on held-out rows" in str(model.summary_)
 
 
 def test_summary_and_diagnosis_are_text_dictionary_and_escaped_html():

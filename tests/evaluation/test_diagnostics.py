@@ -73,14 +73,14 @@ def test_without_a_fault_nothing_is_severe_and_fit_is_silent(fault):
 def test_a_healthy_fit_has_no_findings_and_says_so(healthy):
     diagnosis = diagnose(*healthy)
     assert diagnosis.findings == ()
-    assert str(diagnosis) == "Nothing found at 200 rows."
+    assert str(diagnosis) == "Nothing found on 200 rows."
 
 
 def test_a_diagnosis_reads_as_text_and_cannot_be_changed(healthy):
     model, x, y = healthy
     diagnosis = diagnose(model, x + 15, y)
     text = str(diagnosis).splitlines()
-    assert re.match(r"\d findings at 200 rows, \d severe", text[0])
+    assert re.match(r"\d findings on 200 rows, \d severe", text[0])
     assert len(text) == 1 + len(diagnosis.findings)
     for line, finding in zip(text[1:], diagnosis.findings, strict=True):
         assert finding.severity in line

@@ -44,7 +44,7 @@ def test_levels_that_come_too_often_are_named():
     _, shifted = class_checks(probabilities, np.repeat([0, 2], 200), ["low", "middle", "high"], "Level")
     assert shifted.kind == "levels-have-shifted"
     assert shifted.severity == "warning"
-    assert "Level 'high' comes 200 times where the probabilities add up to 80.0." in shifted.what
+    assert "Level 'high' occurs 200 times; the probabilities add up to 80.0." in shifted.what
 
 
 def times(num_rows, seed, shift=0.0):

@@ -39,7 +39,7 @@ def test_bounds_are_scored_by_their_probability_and_by_nothing_else():
     fitted = clone(model).fit(x[30:], y[30:])
     assert found[0] == pytest.approx(-fitted.nll(x[:30], y[:30]), rel=1e-9)
     for name in ("neg_crps", "neg_interval_score"):
-        with pytest.raises(ValueError, match=r'needs targets that are known; .*"neg_nll"'):
+        with pytest.raises(ValueError, match=r'needs known targets; .*"neg_nll"'):
             evaluation.scorer(name)(fitted, x, y)
 
 

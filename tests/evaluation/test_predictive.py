@@ -81,7 +81,7 @@ def test_several_targets_have_a_column_each():
     np.testing.assert_allclose(found.to_scipy().cdf(y), found.cdf(y), rtol=1e-9)
     assert [type(part).__name__ for part in found.to_torch()] == ["Normal", "StudentT"]
     assert list(found.to_dict())[:4] == ["mean_0", "mean_1", "std_0", "std_1"]
-    assert repr(found) == "Predictive(40 rows, 2 targets, normal and t with 5 degrees)"
+    assert repr(found) == "Predictive(40 rows, 2 targets, normal and t with 5 degrees of freedom)"
 
 
 def test_rows_are_taken_out_by_numbers_slices_and_bools():

@@ -45,7 +45,7 @@ def test_the_standard_deviation_is_that_of_the_law(name):
 
 
 def test_crps_of_a_mixture_of_students_is_refused():
-    with pytest.raises(ValueError, match="normal laws only"):
+    with pytest.raises(ValueError, match="normal distributions only"):
         Law(np.zeros((2, 1)), np.ones((2, 1)), 4.0).crps(np.zeros(1))
 
 

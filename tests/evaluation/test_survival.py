@@ -145,7 +145,7 @@ def test_the_brier_score_of_complete_data_is_the_mean_square():
 
 def test_times_beyond_the_last_row_are_refused():
     y = structured(EVENT, TIME)
-    with pytest.raises(ValueError, match="Times lie before the last at which a row is watched, 30"):
+    with pytest.raises(ValueError, match="Times must be before the end of the longest follow-up, 30"):
         brier_at(y, survival([30]), [30])
     with pytest.raises(ValueError, match="at least two times"):
         integrated_brier(y, survival([4]), [4])
@@ -195,7 +195,7 @@ def test_d_calibration_is_even_where_predictions_are_right_and_not_where_they_ar
         (np.zeros((3, 3)), "a structured array of a bool"),
         (np.array([[2.0, 1.0]]), "A lower bound is above its upper one"),
         (np.array([[np.nan, 1.0]]), "missing numbers"),
-        (np.zeros(2, dtype=[("a", float), ("b", float)]), "whether the event came"),
+        (np.zeros(2, dtype=[("a", float), ("b", float)]), "whether the event happened"),
     ],
 )
 def test_strange_targets_are_one_sentence(y, said):

@@ -1,4 +1,4 @@
-"""`divergence=` and `prior_mean=`: KL is finite where it is offered, W₂ is at its minimum, means fall back to the prior's."""
+"""`divergence=` and `prior_mean=`: KL is finite where it is offered, W₂ is, means fall back to the prior's."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_divergences_and_covariances_that_do_not_go_together_are_refused(table):
 def test_w2_unsquared_is_w2_squared_with_the_weight_that_its_note_says(table, num_inducing):
     unsquared = regressor(divergence="wasserstein", covariance=Covariance(weight=40.0, num_inducing=num_inducing)).fit(*table)
     (beta,) = unsquared.summary_.divergence_weight
-    assert "is W₂² with" in unsquared.summary_.note
+    assert "is the optimum for W₂² with" in unsquared.summary_.note
     squared = regressor(covariance=Covariance("wasserstein", weight=beta, num_inducing=num_inducing)).fit(*table)
     own, other = (fit.decompose(table[0]).epistemic for fit in (unsquared, squared))
     np.testing.assert_allclose(own, other, rtol=0.02)

@@ -191,19 +191,19 @@ def test_any_splitter_says_who_judges(cv, mean, monkeypatch):
 
 def test_splitters_that_learn_from_what_they_judge_are_refused():
     x, y = waves(40)
-    with pytest.raises(ValueError, match="cv's fold 0 learns from 40 rows and judges 0"):
+    with pytest.raises(ValueError, match="Fold 0 of cv has 40 training rows and 0 test"):
         GWIRegressor("svgp", cv=[(np.arange(40), [0, 1])]).fit(x, y)
 
 
 @pytest.mark.parametrize("cv", [1, "tomorrow", None, [], True, 2.5])
 def test_what_gives_no_folds_is_refused(cv):
-    with pytest.raises(ValueError, match=r'^cv is "auto", "time", a number of folds'):
+    with pytest.raises(ValueError, match=r'^cv must be "auto", "time", a number of folds'):
         GWIRegressor(cv=cv).fit(*waves(20))
 
 
 def test_groups_that_say_nothing_are_refused():
     x, y = waves(20)
-    for groups, message in ((np.zeros(20), "one value for all rows"), (np.arange(5), "one value for each of the 20 rows")):
+    for groups, message in ((np.zeros(20), "the same value in all rows"), (np.arange(5), "one value for each of the 20 rows")):
         with pytest.raises(ValueError, match=message):
             GWIRegressor().fit(x, y, groups=groups)
     with pytest.raises(ValueError, match="pass one of the two"):

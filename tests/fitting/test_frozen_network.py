@@ -318,12 +318,12 @@ def test_a_regression_network_with_other_outputs_than_targets_is_refused(num_out
     x, y, _ = numbers
     both = np.column_stack([y, -y])
     model = GWIRegressor(Frozen(SmallCNN(num_outputs).eval()), kernel=kernel, covariance=Covariance(num_inducing=10))
-    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs a row; there are 2 target"):
+    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs per row; there are 2 target"):
         model.fit(x[:100], both[:100], validation=(x[100:150], both[100:150]))
 
 
 def test_inducing_points_that_a_network_would_not_use_are_refused(data):
     x, y, x_new, y_new = data[:4]
     given = Covariance(inducing_points=np.zeros((5, x.shape[1])))
-    with pytest.raises(ValueError, match="Inducing points of a network are chosen among its rows"):
+    with pytest.raises(ValueError, match="With a network, inducing points are chosen by gwi"):
         GWIClassifier(nn.Linear(x.shape[1], 3), covariance=given).fit(x, y, validation=(x_new, y_new))

@@ -1,5 +1,7 @@
 """`likelihood="auto"`: what a target can be decides first, held-out rows next; nothing is said outside of the support."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,6 +82,13 @@ def test_several_targets_and_given_means_stay_gaussian(rows):
     assert kept.low is None
 
 
+def test_a_look_gives_no_warning_of_the_models_it_fits(rows):
+    x, f, _ = rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        choice(x, np.random.default_rng(3).poisson(np.exp(0.5 + f)))
+
+
 def test_a_few_rows_are_judged_by_their_kind_alone(rows):
     x, f, _ = rows
     rng = np.random.default_rng(2)
@@ -97,7 +106,7 @@ def test_the_estimator_says_what_was_chosen_and_why(rows):
     rng = np.random.default_rng(2)
     model = GWIRegressor("linear", random_state=0).fit(x, rng.poisson(np.exp(1 + f)))
     assert model.summary_.likelihood in ("poisson", "negative-binomial")
-    assert "targets are whole numbers from 0 on; held-out NLL of a first look counts" in model.summary_.note
+    assert "targets are whole numbers of at least 0; held-out NLL of a quick first fit: counts" in model.summary_.note
 
 
 def test_levels_of_a_frame_and_events_with_times_are_understood(rows):

@@ -71,11 +71,11 @@ def test_weights_that_a_mean_cannot_take_are_refused_before_anything_is_trained(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"covariance": Covariance(weight=-1.0)}, 'weight is "auto" or a positive number; got -1.0.'),
+        ({"covariance": Covariance(weight=-1.0)}, 'weight must be "auto" or a positive number; got -1.0.'),
         ({"covariance": Covariance(weight=0)}, "positive number; got 0"),
-        ({"tempering": 0.0}, 'tempering is "auto", None or a positive number; got 0.0.'),
+        ({"tempering": 0.0}, 'tempering must be "auto", None or a positive number; got 0.0.'),
         ({"tempering": float("nan")}, "positive number; got nan"),
-        ({"covariance": Covariance(kernel_fit="everything")}, 'kernel_fit is "targets" or "residuals"'),
+        ({"covariance": Covariance(kernel_fit="everything")}, 'kernel_fit must be "targets" or "residuals"'),
     ],
 )
 def test_options_that_mean_nothing_are_refused_at_once(options, words):
@@ -99,7 +99,7 @@ def test_validation_rows_have_the_columns_of_the_training_rows():
         GWIRegressor(line).fit(frame[:30], y[:30], validation=(frame[["a"]][30:], y[30:]))
     with pytest.raises(ValueError, match=r"validation: .*y.* contains NaN"):
         GWIRegressor(line).fit(frame[:30], y[:30], validation=(frame[30:], np.full(30, np.nan)))
-    with pytest.raises(ValueError, match=r"validation is a pair"):
+    with pytest.raises(ValueError, match=r"validation must be a pair"):
         GWIRegressor(line).fit(frame[:30], y[:30], validation=frame[30:])
 
 
@@ -185,5 +185,5 @@ def test_a_network_with_other_outputs_than_targets_is_refused(num_outputs, froze
     x, y = wave(60)
     both = np.column_stack([y, -y])
     module = mlp(1, num_outputs)
-    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs a row; there are 2 target"):
+    with pytest.raises(ValueError, match=f"gives {num_outputs} outputs per row; there are 2 target"):
         GWIRegressor(module if frozen else Trained(module)).fit(x[:40], both[:40], validation=(x[40:], both[40:]))

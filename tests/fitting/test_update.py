@@ -87,7 +87,7 @@ def test_an_update_is_the_law_of_f_given_the_rows(name):
     # Noise and tempering stay.
     np.testing.assert_array_equal(model.tempering_factor_, tempering)
     np.testing.assert_allclose(model.decompose(x[:1]).aleatoric, aleatoric, rtol=0.5)
-    assert f"{kept.sum()} rows by update" in str(model.summary_)
+    assert f"{kept.sum()} rows added by update" in str(model.summary_)
 
 
 @pytest.mark.unchecked
@@ -128,7 +128,7 @@ def test_what_cannot_be_updated_is_said_and_changes_nothing(monkeypatch):
     model, (x, y) = fitted("line"), curve(20, -3, 1, 1)
     before = model.predict(x, return_std=True)
     monkeypatch.setattr(update, "MOST_ROWS", 15)
-    with pytest.raises(ValueError, match=r"at most 15 new rows.*these would be 20. Fit again on all rows"):
+    with pytest.raises(ValueError, match=r"at most 15 new rows.*with these there are 20. Fit again on all rows"):
         model.update(x, y)
     with pytest.raises(ValueError, match="a target for each row; got 19 targets and 20 rows"):
         model.update(x, y[1:])
@@ -178,7 +178,7 @@ def test_an_updated_classifier_is_saved_and_what_it_cannot_learn_is_said(tmp_pat
         model.update(x[:1], ["oak"])
     alone = GWIClassifier(Frozen(mlp(2, 3)), random_state=0).fit(x[:30], y[:30], validation=(x[30:], y[30:]))
     assert alone.update(x[:5] + 9, y[:5]).ood_score(x[:5] + 9).mean() < 1
-    with pytest.raises(ValueError, match=r"robust-max has no curvature to learn by. Fit again"):
+    with pytest.raises(ValueError, match=r"a robust-max model cannot be updated. Fit again"):
         GWIClassifier("linear", likelihood=RobustMax(), random_state=0).fit(x, y).update(x, y)
     with pytest.raises(ValueError, match=r"tempering=0 leaves none. Fit again"):
         GWIClassifier("linear", tempering=0.0, random_state=0).fit(x, y).update(x, y)

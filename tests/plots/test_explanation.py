@@ -57,7 +57,7 @@ def test_of_classes_the_most_probable_one_is_drawn():
 
 
 def test_rows_that_are_not_there_are_refused():
-    with pytest.raises(ValueError, match="row is 0 to 1"):
+    with pytest.raises(ValueError, match="row must be between 0 and 1"):
         plot_explanation(explained(), 5)
-    with pytest.raises(ValueError, match="most is a number of bars"):
+    with pytest.raises(ValueError, match="most must be a number of bars"):
         plot_explanation(explained(), most=0)

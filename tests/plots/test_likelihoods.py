@@ -117,11 +117,11 @@ def test_a_sound_fit_has_nothing_severe_and_speaks_the_words_of_its_kind(name):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gaussian", "conformal=True); where rows differ from training rows, update(X, y) with some."),
+        ("gaussian", "conformal=True); if these rows differ from the training rows, call update(X, y) with some of them."),
         ("poisson", 'likelihood="negative-binomial"'),
         ("beta", 'likelihood="auto", which tries several'),
-        ("robust", "Targets that it takes for wrong lie outside"),
-        ("ordinal", "Level 'excellent' comes 150 times"),
+        ("robust", "Outliers lie outside by design"),
+        ("ordinal", "Level 'excellent' occurs 150 times"),
         ("censored", "Events come later than predicted"),
     ],
 )
@@ -143,7 +143,7 @@ def test_findings_name_what_helps_this_likelihood(name, words):
 
 def test_poisson_counts_that_vary_too_much_are_named_at_the_fit():
     X, targets = table(120, 0)
-    with pytest.warns(GWIWarning, match='variance of f is multiplied .* likelihood="negative-binomial"'):
+    with pytest.warns(GWIWarning, match='multiplies the variance of f .* likelihood="negative-binomial"'):
         GWIRegressor("svgp", likelihood="poisson", random_state=0).fit(X, 7 * targets["negative-binomial"])
 
 
@@ -172,7 +172,7 @@ def test_columns_make_sense(name):
 
 
 def test_times_are_refused_where_nothing_is_one():
-    with pytest.raises(ValueError, match='times are for likelihood="censored"'):
+    with pytest.raises(ValueError, match='times goes with likelihood="censored" only'):
         fitted("poisson").predict_columns(unseen("poisson")[0], times=[3])
 
 
@@ -288,7 +288,7 @@ def test_the_pit_of_times_spreads_rows_without_an_event():
 def test_bounds_score_as_events_do():
     model, (X, y) = fitted("censored"), unseen("censored")
     assert model.score(X, as_bounds(y)) == model.score(X, y)
-    with pytest.raises(ValueError, match="takes no weights"):
+    with pytest.raises(ValueError, match="takes no sample weights"):
         model.score(X, y, np.ones(len(X)))
 
 

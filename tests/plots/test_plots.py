@@ -119,7 +119,7 @@ def test_rows_may_be_tensors_and_the_law_of_the_target_asked_for_is_drawn(name, 
     if name == "plot_prediction":
         np.testing.assert_allclose(line(second, "mean").get_ydata(), -3 * line(first, "mean").get_ydata(), rtol=1e-4)
         assert second.get_ylabel() == "target 1"
-    with pytest.raises(ValueError, match="target is 0 to 1; got 2"):
+    with pytest.raises(ValueError, match="target must be between 0 and 1; got 2"):
         draw(name, two_targets, x, both, target=2)
 
 
@@ -170,7 +170,7 @@ def test_other_features_are_at_their_median_and_columns_may_be_named():
     np.testing.assert_array_equal(line(by_number, "mean").get_ydata(), line(ax, "mean").get_ydata())
     with pytest.raises(ValueError, match="There is no feature 'depth'; the columns are height, width, age"):
         plots.plot_prediction(model, frame, y, "depth")
-    with pytest.raises(ValueError, match="feature is 0 to 2; got 3"):
+    with pytest.raises(ValueError, match="feature must be between 0 and 2; got 3"):
         plots.plot_prediction(model, frame, feature=3)
 
 
@@ -234,7 +234,7 @@ def test_of_a_classifier_the_reliability_diagram_is_drawn():
 @pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_calibration"])
 def test_pictures_of_a_number_refuse_classifiers_and_strangers(name, fitted):
     x, y = data(20, 1)
-    with pytest.raises(TypeError, match=f"{name} draws the law of a number, and LogisticRegression predicts classes"):
+    with pytest.raises(TypeError, match=f"{name} draws the distribution of a number, and LogisticRegression predicts classes"):
         draw(name, LogisticRegression().fit(x, y > 5), x, y > 5)
     with pytest.raises(TypeError, match=r"got Pipeline\. Of a pipeline, pass its last step"):
         draw(name, make_pipeline(fitted), x, y)
@@ -433,6 +433,6 @@ def test_importing_gwi_does_not_import_matplotlib():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_the_page_has_an_example_of_each_function():
-    text = (ROOT / "docs" / "plots.md").read_text()
+def test_the_pages_have_an_example_of_each_function():
+    text = "".join((ROOT / "docs" / name).read_text() for name in ("plots.md", "plots-calibration.md"))
     assert [name for name in plots.__all__ if f"plots.{name}(" not in text] == []

@@ -88,7 +88,7 @@ def test_mistakes_are_one_sentence(data, tmp_path, capsys):
     few = tmp_path / "few.csv"
     few.write_text("a,y\n1,2\n3,4\n5,7\n")
     for arguments, said in (
-        ([str(data), "-t", "y", "-o", f"{tmp_path}/c.txt"], "ends in .png, .svg or .html"),
+        ([str(data), "-t", "y", "-o", f"{tmp_path}/c.txt"], "must end in .png, .svg or .html"),
         ([str(data), "-t", "z"], "has no column 'z'"),
         ([str(data), "-t", "y", "--folds", "1"], "--folds"),
         ([str(few), "-t", "y", "--task", "regression"], "5 folds need at least 10"),

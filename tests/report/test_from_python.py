@@ -27,7 +27,7 @@ def test_arrays_and_frames_have_a_page_with_reasons():
     assert "Why the model is unsure" in page
     worst = int(np.argmax(model.ood_score(test[0])))
     assert f"Row {worst}: " in page
-    assert "Which columns the kernel listens to" in page
+    assert "Which columns matter to the kernel" in page
     assert "3 columns as 3 numbers" in page
     assert "this file" not in page
     assert page == model.report(*test)
@@ -65,7 +65,7 @@ def test_large_tables_are_sampled(monkeypatch):
     X, y = rows()
     model = GWIRegressor("linear", likelihood="gaussian", random_state=0).fit(X, y)
     monkeypatch.setattr(from_python, "MOST_ROWS", 30)
-    assert "There are 80 rows; 30 of them, drawn at random, are looked at here." in model.report(X, y)
+    assert "There are 80 rows; 30 of them, drawn at random, are used here." in model.report(X, y)
 
 
 def test_models_that_cannot_say_why_have_a_page_without_it():
@@ -87,7 +87,7 @@ def test_what_has_no_report_is_refused_in_one_sentence():
     with pytest.raises(UserError, match="got 0 rows"):
         model.report(X[:0], y[:0])
     several = GWIRegressor("linear", likelihood="gaussian", random_state=0).fit(X, np.column_stack([y, y]))
-    with pytest.raises(ValueError, match="Scores are those of one target; the model has 2"):
+    with pytest.raises(ValueError, match="Scores need a model of one target; this one has 2"):
         several.report(X, np.column_stack([y, y]))
     images = np.random.default_rng(0).normal(size=(40, 1, 8, 8)).astype(np.float32)
     torch.manual_seed(0)
@@ -105,5 +105,5 @@ def test_reasons_of_far_rows_name_no_known_row():
     model = GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(X, y)
     page = model.report(np.vstack([X, np.full((1, 3), 1e4)]), np.append(y, 0.0))
     assert "Row 80: 100 % of the prior’s variance is left" in page.replace("\u00a0", " ")
-    assert "No known row says anything about it." in page
+    assert "No training row is informative about it." in page
     assert page.count("of the prior’s variance is left") == 2 * reasons.NUM_ROWS

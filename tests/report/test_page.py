@@ -106,7 +106,7 @@ def test_classes_have_confusion_counts_and_reliability(folder):
     cells = [int(n) for n in re.findall(r'<td class="(?:hit|miss)[^>]*>(\d+)</td>', text)]
     assert len(cells) == 4
     assert sum(cells) == 80
-    for words in ("Class by class", "Reliability", "confidence", "outlier score", "Which columns the kernel listens to"):
+    for words in ("Class by class", "Reliability", "confidence", "outlier score", "Which columns matter to the kernel"):
         assert words in text
 
 
@@ -116,7 +116,7 @@ def test_rows_that_are_all_predicted_wrong_have_a_page(folder):
     clear = [[*row[:4], "low"] for row in rows if float(row[3]) > 2]
     with (folder / "wrong.csv").open("w", newline="") as file:
         csv.writer(file).writerows([header, *clear])
-    assert "Mean confidence – at rows that were right" in page(folder, "class", "wrong.csv")
+    assert "Mean confidence – for rows that were right" in page(folder, "class", "wrong.csv")
 
 
 def test_a_sample_of_a_larger_file_is_uniform_and_said(folder):
@@ -160,7 +160,7 @@ def test_findings_of_classes_need_more_than_chance():
     lucky = (rng.random(4000) > 0.5).astype(np.int64)
     bold, shifted = class_checks(probabilities, lucky, np.array(["a", "b"]))
     assert bold.severity == "severe"
-    assert "too sure" in bold.what
+    assert "overconfident" in bold.what
     assert shifted.severity == "warning"
 
 
@@ -207,7 +207,7 @@ def test_a_page_says_one_thing_of_its_intervals(folder, capsys):
     assert "Intervals are too wide" in found
     assert "as promised" not in found
     assert "Intervals or probabilities are off" in found
-    assert "Intervals of 50% hold 80% of 200 rows: too wide." in found
+    assert "50% intervals contain 80% of 200 rows: they are too wide." in found
 
 
 def test_advice_names_only_options_that_its_reader_has(capsys, monkeypatch):

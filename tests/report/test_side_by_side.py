@@ -163,9 +163,9 @@ def test_the_record_is_saved_as_a_page_or_a_picture(tmp_path):
         ({"y": np.zeros((60, 2))}, "one target for each row"),
         ({"y": np.full(60, np.nan)}, "60 targets are missing or infinite"),
         ({"y": np.full(60, "a")}, "Targets of regressors are numbers"),
-        ({"cv": 1}, "cv is a number of folds from 2 to 60"),
-        ({"cv": 1.5}, "cv is a number of folds from 2 to 60"),
-        ({"cv": [(np.arange(30), np.arange(30, 60))]}, "two folds at least"),
+        ({"cv": 1}, "cv must be a number of folds from 2 to 60"),
+        ({"cv": 1.5}, "cv must be a number of folds from 2 to 60"),
+        ({"cv": [(np.arange(30), np.arange(30, 60))]}, "at least two folds"),
         ({"groups": np.zeros(5)}, "groups has one value for each of the 60 rows"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(tmp_path):
     # The system refuses to let a file grow beyond 4 kB, as it does on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.warns(RuntimeWarning, match=r"could not be written \(.+\); the one before it is kept"):
+        with pytest.warns(RuntimeWarning, match=r"could not be written \(.+\); the previous one is kept"):
             assert not checkpoints.write("network", {"steps": 2}, {"w": torch.ones(2000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path):
     checkpoints.write("network", {"steps": 1}, {"w": torch.ones(3)})
     path = tmp_path / "network.checkpoint"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.warns(RuntimeWarning, match="begins anew"):
+    with pytest.warns(RuntimeWarning, match="starts again"):
         assert checkpoints.read("network") is None
 
 

@@ -177,7 +177,7 @@ class Twice(Own):
 @pytest.mark.parametrize(
     ("later", "said"),
     [
-        (lambda c: c[:0], r"gave 0 rows \(the first time it gave as many as it should\).* must begin anew"),
+        (lambda c: c[:0], r"gave 0 rows \(the first time it gave as many as it should\).* must start again"),
         (lambda c: Chunk(c.x[::-1], c.y[::-1], c.number), r"gave other rows than the first time, or .* in another order.* sort"),
         (lambda c: Chunk(c.x, c.y + 1e-9, c.number), r"gave other rows than the first time"),
     ],

@@ -1,4 +1,4 @@
-"""The files of docs/scaling.md, as they stand there, on two processes: torchrun, Ray Train and Fabric give one model."""
+"""The files of docs/distributed.md, as they stand there, on two processes: torchrun, Ray Train and Fabric give one model."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from gwi.storage.container import from_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.unchecked]
 
-PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[2] / "docs" / "distributed.md"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 LAUNCHERS = {"torchrun": [*TORCHRUN, "together.py"], "ray": ["together_ray.py"], "fabric": ["together_fabric.py"]}
 PACKAGES = {"ray": "ray", "fabric": "lightning_fabric"}

@@ -109,7 +109,7 @@ def test_a_loader_whose_order_changes_is_refused_where_its_rows_judge():
         DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=64, sampler=drawn),
     ):
         source = as_source(loader, None)
-        with pytest.raises(ValueError, match=r"in another order each time.* pass validation="):
+        with pytest.raises(ValueError, match=r"in a different order each time.* pass validation="):
             stream_data(source, torch.Generator().manual_seed(0))
         # Where other rows judge, any order will do.
         assert stream_data(source, torch.Generator().manual_seed(0), validation=(x, y)).num_rows == 200

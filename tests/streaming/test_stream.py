@@ -147,7 +147,7 @@ def test_a_loader_and_a_file_give_the_same_model(folder):
 
 def test_a_frozen_mean_needs_rows_it_has_not_seen(folder):
     network = torch.nn.Linear(3, 1)
-    with pytest.raises(ValueError, match="may have seen the training rows"):
+    with pytest.raises(ValueError, match="may have been trained on these rows"):
         GWIRegressor(network).fit(folder / "numbers", "y")
     x, y, _ = rows(400, seed=4)
     model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=30))
@@ -178,7 +178,7 @@ def test_checkpoints_of_two_networks_are_kept_apart(tmp_path, monkeypatch):
     assert not torch.equal(first["0.weight"], second["0.weight"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mean-1.checkpoint", "mean-2.checkpoint"]
     torch.testing.assert_close(trained(4, 0), first, rtol=0, atol=0)
-    # A wider one in the same place begins anew.
+    # A wider one in the same place starts again.
     assert trained(6, 0)["0.weight"].shape == (6, 3)
 
 

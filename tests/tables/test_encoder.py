@@ -132,11 +132,11 @@ def test_useless_columns_are_dropped_with_a_reason(tmp_path):
 REFUSED = {
     "1e400": (["1", "1e400", "2", "3"], "line 3, column 'a': '1e400'"),
     "infinity": (["1", "2", "inf", "3"], "line 4, column 'a': 'inf'"),
-    "a word among numbers": (["1", "2", "x", "4", "5"], "line 4, column 'a': 'x' is no number"),
+    "a word among numbers": (["1", "2", "x", "4", "5"], "line 4, column 'a': 'x' is not a number"),
     "day first": (["12.03.2024", "13.03.2024", "14.03.2024"], "line 2, column 'a': '12.03.2024' is a date"),
     "slashes": (["1/2/2024", "1/3/2024", "2/4/2024"], "is a date whose order"),
-    "no such day": (["2024-01-01", "2024-02-30", "2024-03-01"], "line 3, column 'a': '2024-02-30' is no date"),
-    "a word among dates": (["2024-01-01", "soon", "2024-03-01"], "line 3, column 'a': 'soon' is no date"),
+    "no such day": (["2024-01-01", "2024-02-30", "2024-03-01"], "line 3, column 'a': '2024-02-30' is not a date"),
+    "a word among dates": (["2024-01-01", "soon", "2024-03-01"], "line 3, column 'a': 'soon' is not a date"),
     "percent": (["5 %", "6 %", "7 %"], "number with a unit"),
     "currency": (["$5", "$6", "$7.50"], "number with a unit"),
     "thousands": (["1'234", "2'345", "3'456"], "marks between its digits"),
@@ -159,7 +159,7 @@ def test_later_tables_are_checked_by_name_and_cell(tmp_path):
     columns = Encoder.fit(column_of(tmp_path, ["1", "2", "4"]), "y")
     with pytest.raises(UserError, match=r"lacks 1 of the 1 columns of the model: 'a'"):
         columns.transform(table_of(tmp_path, "b,y\n1,2\n", "new.csv"))
-    with pytest.raises(UserError, match=r"line 3, column 'a': 'x' is no number"):
+    with pytest.raises(UserError, match=r"line 3, column 'a': 'x' is not a number"):
         columns.transform(column_of(tmp_path, ["1", "x"], "new.csv"))
     with pytest.raises(UserError, match=r"has no column 'z'; it has 'a', 'y'"):
         Encoder.fit(column_of(tmp_path, ["1", "2"]), "z")

@@ -99,7 +99,9 @@ def test_a_device_a_pipe_or_a_socket_is_never_replaced(tmp_path):
     for path in sorted(tmp_path.iterdir()):
         before = path.lstat()
         for write in (write_new, check_writable):
-            with pytest.raises(OSError, match="is no ordinary file but a device, a pipe or a socket; give the name of a file"):
+            with pytest.raises(
+                OSError, match="is not an ordinary file but a device, a pipe or a socket; give the name of a file"
+            ):
                 write(path)
         assert path.lstat().st_ino == before.st_ino
 
@@ -123,7 +125,7 @@ def test_a_full_disk_is_one_sentence_and_the_old_file_stays(tmp_path, size):
     write_atomically(path, b"old")
     with limited(4096), pytest.raises(OutputError) as caught:
         write_atomically(path, bytes(size))
-    assert str(caught.value) == f"{path} cannot be written (File too large); make room there, or give another place."
+    assert str(caught.value) == f"{path} cannot be written (File too large); free some space there, or choose another place."
     with limited(100), pytest.raises(OutputError, match="cannot be written"):
         check_writable(path)
     assert contents(tmp_path) == {"a.bin": b"old"}
@@ -132,7 +134,7 @@ def test_a_full_disk_is_one_sentence_and_the_old_file_stays(tmp_path, size):
 def test_a_folder_that_may_not_be_written_or_has_gone_is_one_sentence(tmp_path):
     with read_only_folder() as folder:
         for write in (write_new, check_writable):
-            with pytest.raises(OutputError, match=r"a\.bin cannot be written \(Permission denied\); make room"):
+            with pytest.raises(OutputError, match=r"a\.bin cannot be written \(Permission denied\); free some space"):
                 write(folder / "a.bin")
         assert contents(folder) == {"a.bin": b"old"}
     gone = tmp_path / "gone"

@@ -45,7 +45,7 @@ WRONG = {
     "equal names": (b"a,a,y\n1,2,3\n", "line 1: more than one column is called 'a'"),
     "no name": (b"a,,y\n1,2,3\n", "line 1: column 2 of 3 has no name"),
     "trailing delimiter": (b"a,y,\n1,2,\n", "column 3 of 3 has no name"),
-    "numbers for names": (b"1,2\n3,4\n", "line 1: numbers stand where the names"),
+    "numbers for names": (b"1,2\n3,4\n", "line 1: the first line holds numbers, not names"),
     "NUL": (b"a,y\n1,2\n3\0,4\n", "line 3: there is a NUL"),
     "utf-16 without mark": (PLAIN.encode("utf-16-le"), "line 1: there is a NUL"),
     "latin 1": ("a,y\nKöln,1\n".encode("latin-1"), "line 2: the text is not UTF-8"),
@@ -85,7 +85,7 @@ def test_a_file_that_is_not_there_a_folder_and_a_false_parquet_are_refused(tmp_p
     for path, said in ((tmp_path / "none.csv", "cannot be read"), (tmp_path, "is a folder")):
         with pytest.raises(UserError, match=said):
             open_table(path)
-    with pytest.raises(UserError, match="no Parquet file"):
+    with pytest.raises(UserError, match="not a Parquet file"):
         open_table(written(tmp_path, PLAIN.encode(), "data.parquet"))
 
 

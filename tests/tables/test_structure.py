@@ -59,7 +59,7 @@ def test_columns_that_look_like_ids_or_dates_in_order_are_noticed(tmp_path, pati
 def test_wrong_groups_and_times_are_told_in_one_sentence(tmp_path, patients):
     with pytest.raises(UserError, match=r"has no column 'patiens', the groups; did you mean 'patient'\?"):
         groups_of(patients, "patiens")
-    with pytest.raises(UserError, match="'p0' is no number"):
+    with pytest.raises(UserError, match="'p0' is not a number"):
         in_time(patients, "patient")
     gaps = table(tmp_path / "gaps.csv", [(1, "a", 2), ("", "", 3), (3, "b", 4)], "t,g,y")
     with pytest.raises(UserError, match=r"line 3, column 't': the row has no time"):

@@ -126,8 +126,8 @@ def test_columns_that_mean_nothing_are_named(values, message):
     ("frame", "message"),
     [
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "more than one column called 'a'"),
-        (pd.DataFrame({0.5: [1, 2]}), "columns whose names are no text: '0.5'"),
-        (pd.DataFrame({0: [1, 2], "a": [3, 4]}), "columns whose names are no text: '0'"),
+        (pd.DataFrame({0.5: [1, 2]}), "columns whose names are not text: '0.5'"),
+        (pd.DataFrame({0: [1, 2], "a": [3, 4]}), "columns whose names are not text: '0'"),
         (pd.DataFrame({"a": []}), "X has 0 rows and 1 columns"),
         (pd.DataFrame(index=[1, 2]), "X has 2 rows and 0 columns"),
     ],

@@ -146,7 +146,7 @@ def test_times_and_classes_have_their_own_columns(folder, server):
     found = json.loads(ask(server, row, path="/models/labels/predict").body)["predictions"]
     assert list(found) == ["prediction", "probability_high", "probability_low", "epistemic", "aleatoric", "ood_score"]
     for path, said in (
-        ("/models/labels/predict?quantiles=0.5", "quantiles are of numbers; labels predicts classes"),
+        ("/models/labels/predict?quantiles=0.5", "quantiles are for models of numbers; labels predicts classes"),
         ("/models/y/predict?times=1", "times is for models of times to an event (gwi fit --event); y predicts numbers."),
     ):
         refused = ask(server, row, path=path)
@@ -297,7 +297,7 @@ def test_a_key_that_comes_twice_is_seen_however_it_is_written():
         b'[{"x":"a:b"},{"x":":","x":2}]',
         b'{"y":{"a":1},"x":1,"x":1}',
     ):
-        with pytest.raises(Exception, match="a key comes twice"):
+        with pytest.raises(Exception, match="a key appears twice"):
             rows_of(body, "json", ["x"], "none", 10)
     assert len(rows_of(b'[{"x":"a:b"},{"x" : "c"}]', "json", ["x"], "none", 10).table) == 2
 
@@ -324,7 +324,7 @@ def test_names_of_models_are_names(folder):
 def test_others_are_not_let_in_without_a_token(folder, capsys, monkeypatch):
     monkeypatch.delenv("GWI_TOKEN", raising=False)
     assert cli.run(["serve", f"{folder}/y.gwi", "--host", "0.0.0.0"]) == 2
-    assert "takes a token" in capsys.readouterr().err
+    assert "needs a token" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -378,7 +378,7 @@ def test_a_model_of_an_array_is_served_with_the_digits_of_the_model(tmp_path):
         assert [row["prediction"] for row in found] == labels.predict(X[:5]).tolist()
         for change, sentence in (
             ({"x1": None}, "The body, row 0, column 'x1': the cell is missing"),
-            ({"x1": "blue"}, "The body, row 0, column 'x1': 'blue' is no number."),
+            ({"x1": "blue"}, "The body, row 0, column 'x1': 'blue' is not a number."),
             ({"x1": 1, "x3": 0}, None),
         ):
             answer = ask(server, json.dumps([{**rows[0], **change}]), path="/models/array/predict")

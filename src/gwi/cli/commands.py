@@ -77,33 +77,36 @@ def _version(shown: bool) -> bool:
 
 
 @app.callback()
-def gwi(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False) -> None:
-    """Predictions with honest uncertainty from a table, by Gaussian Wasserstein inference."""
+def gwi(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="show it")] = False) -> None:
+    """Predictions with calibrated uncertainty from a table, by Gaussian Wasserstein inference."""
 
 
 @app.command()
 def fit(
     data: console.DataFile,
     target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
-    output: Annotated[console.Place, console.output("where the model goes", show_default=False)],
+    output: Annotated[console.Place, console.output("file to write the model to", show_default=False)],
     task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
     mean: Annotated[str, typer.Option(help="auto, svgp, svgp-all, network, svgp+network, linear or boosting")] = "auto",
     preset: Annotated[str | None, typer.Option(help="paper: the paper's protocol (regression)")] = None,
-    drop: Annotated[str, typer.Option(help="columns to leave out, parted by commas")] = "",
+    drop: Annotated[str, typer.Option(help="columns to leave out, separated by commas")] = "",
     groups: Annotated[
-        str | None, typer.Option(help="column of what rows have in common, such as the patient; judged by new groups")
+        str | None, typer.Option(help="column that groups rows, such as the patient; whole groups are held out")
     ] = None,
-    time: Annotated[str | None, typer.Option(help="column of dates or numbers in time; judged by later rows")] = None,
+    time: Annotated[str | None, typer.Option(help="column with the time of each row; the latest rows are held out")] = None,
     likelihood: Annotated[
-        str, typer.Option(help="of numbers: auto, or a name such as poisson, negative-binomial, gamma, ordinal, student-t")
+        str, typer.Option(help="for numbers: auto, or a name such as poisson, negative-binomial, gamma, ordinal, student-t")
     ] = "auto",
     event: Annotated[
-        str | None, typer.Option(help="column that says whether the event came (0 or 1); the target is then the time until it")
+        str | None,
+        typer.Option(help="column that says whether the event happened (0 or 1); the target is then the time to the event"),
     ] = None,
-    levels: Annotated[str, typer.Option(help="of an ordered target: its levels, the lowest first, parted by commas")] = "",
-    max_time: Annotated[float | None, typer.Option(help="seconds to aim for, all fits together (regression)")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
-    holdout: Annotated[float, typer.Option(help="share of the rows held out for the scores; 0 for none")] = 0.2,
+    levels: Annotated[str, typer.Option(help="levels of an ordered target, lowest first, separated by commas")] = "",
+    max_time: Annotated[
+        float | None, typer.Option(help="time to aim for, in seconds, for all fits together (regression)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="random seed")] = 0,
+    holdout: Annotated[float, typer.Option(help="share of the rows to hold out for scores; 0 for none")] = 0.2,
     refit: Annotated[bool, typer.Option(help="fit again to all rows after scoring")] = True,
     jobs: Annotated[int | None, typer.Option(help="fits of boosting and linear means side by side; -1 for all cores")] = None,
     cluster: Annotated[str | None, typer.Option(help="tcp://... of a Dask cluster that does these fits")] = None,
@@ -112,15 +115,15 @@ def fit(
     quiet: console.Quiet = False,
     as_json: console.Json = False,
 ) -> None:
-    """Fit a model to a table, score it on rows held out, and write it to a file."""
+    """Fit a model to a table, score it on held-out rows, and write it to a file."""
     console.check_output(output, force, data)
     console.check_choices(task, max_time)
     if preset not in (None, "paper"):
-        raise UserError(f"--preset is paper, or left out; got {preset!r}.")
+        raise UserError(f"--preset can only be paper; got {preset!r}.")
     if groups is not None and time is not None:
-        raise UserError("--groups and --time cannot both say who judges; pass one of the two.")
+        raise UserError("--groups and --time both decide which rows are held out; pass one of the two.")
     if not 0 <= holdout <= 0.9:
-        raise UserError(f"--holdout lies between 0 and 0.9; got {holdout:g}.")
+        raise UserError(f"--holdout must be between 0 and 0.9; got {holdout:g}.")
     from gwi.estimators.likelihood_targets import checked_likelihood
     from gwi.estimators.table_targets import TaskName, guess_task
     from gwi.estimators.tables import FEWEST_ROWS, Choices, evaluate_tables, fit_table, is_large, split, target_of
@@ -130,14 +133,14 @@ def fit(
     leave_out, source = console.names(drop), open_table(data)
     asks_for_numbers = likelihood != "auto" or event is not None or bool(levels)
     if asks_for_numbers and task not in ("auto", "regression"):
-        raise UserError("--likelihood, --event and --levels are for numbers, times and levels in order; leave --task out.")
+        raise UserError("--likelihood, --event and --levels are not for classes; leave --task out.")
     choices = Choices(mean, cast(Literal["paper"] | None, preset), max_time, seed, not quiet, jobs, groups, time)
     # With other processes a table of any size is read by all of them, some rows at a time; the first writes and prints.
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_large(source):
         if groups is not None or time is not None:
-            raise UserError(f"{data} is read some rows at a time, where --groups and --time cannot be kept; pass fewer rows.")
+            raise UserError(f"{data} is read a part at a time, which does not work with --groups and --time; pass fewer rows.")
         if likelihood not in ("auto", "gaussian") or event is not None or levels:
-            raise UserError(f"{data} is read some rows at a time, with a Gaussian likelihood only; for others pass fewer rows.")
+            raise UserError(f"{data} is read a part at a time, which works with a Gaussian likelihood only; pass fewer rows.")
         from gwi.estimators.large import as_parquet, fit_large
         from gwi.streaming.checkpoints import Checkpoints
         from gwi.streaming.process_group import joined
@@ -196,7 +199,7 @@ def _keep(model: Any, num_rows: int, output: Path, as_json: bool, quiet: bool) -
         console.print_json(description_of(output) | {"held_out_scores": scores})
         return
     if scores:
-        console.show(f"Scores on {scores['rows']:.0f} rows held out", scores)
+        console.show(f"Scores on {scores['rows']:.0f} held-out rows", scores)
     event = "" if encoder.event is None else f" (event {encoder.event!r})"
     of, num_columns = f"{model.task.capitalize()} of {encoder.target!r}{event}", len(encoder.columns)
     console.say(f"{of} from {num_columns} columns, {num_rows} rows: {console.sized(output)}")
@@ -219,20 +222,22 @@ def launch(context: typer.Context) -> None:
 def predict(
     model: console.ModelFile,
     data: console.DataFile,
-    output: Annotated[console.Place, console.output("CSV, .gz or Parquet by its name; - for the output stream")],
-    coverage: Annotated[float, typer.Option(help="probability that the interval holds the target")] = 0.95,
-    times: Annotated[str, typer.Option(help="of times to an event: times at which to give the probability of none so far")] = "",
-    keep: Annotated[str, typer.Option(help="columns to copy, parted by commas; unused, all or none")] = "unused",
-    chunk_size: Annotated[int, typer.Option(min=1, help="rows held at a time")] = 20_000,
+    output: Annotated[console.Place, console.output("file to write, CSV, .gz or Parquet by its name; - for standard output")],
+    coverage: Annotated[float, typer.Option(help="probability that the interval contains the target")] = 0.95,
+    times: Annotated[
+        str, typer.Option(help="for times to an event: times at which to give the probability of no event so far")
+    ] = "",
+    keep: Annotated[str, typer.Option(help="columns to copy, separated by commas; or unused, all or none")] = "unused",
+    chunk_size: Annotated[int, typer.Option(min=1, help="rows in memory at once")] = 20_000,
     excel_safe: Annotated[
-        bool, typer.Option("--excel-safe", help="escape text that a spreadsheet would take for a formula")
+        bool, typer.Option("--excel-safe", help="escape text that a spreadsheet would read as a formula")
     ] = False,
     force: console.Force = False,
     quiet: console.Quiet = False,
 ) -> None:
-    """Predict each row of a table: prediction, spread and interval, or probabilities; and how far it is from known rows."""
+    """Predict each row of a table: prediction, spread and interval, or probabilities; and how unlike training rows it is."""
     if not 0 < coverage < 1:
-        raise UserError(f"--coverage lies strictly between 0 and 1; got {coverage:g}.")
+        raise UserError(f"--coverage must be strictly between 0 and 1; got {coverage:g}.")
     to_stream = str(output) == "-"
     if not to_stream:
         console.check_output(output, force, model, data)
@@ -269,7 +274,7 @@ def evaluate(
     data: console.DataFile,
     target: console.Target = None,
     event: console.Event = None,
-    chunk_size: Annotated[int, typer.Option(min=1, help="rows held at a time")] = 20_000,
+    chunk_size: Annotated[int, typer.Option(min=1, help="rows in memory at once")] = 20_000,
     quiet: console.Quiet = False,
     as_json: console.Json = False,
 ) -> None:
@@ -300,14 +305,14 @@ def evaluate(
 def report(
     model: console.ModelFile,
     data: console.DataFile,
-    output: Annotated[console.Place, console.output("where the page goes")] = Path("report.html"),
+    output: Annotated[console.Place, console.output("file to write the page to")] = Path("report.html"),
     target: console.Target = None,
     event: console.Event = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="rows looked at; of more a random sample")] = 100_000,
+    max_rows: Annotated[int, typer.Option(min=1, help="most rows to use; of larger tables a random sample")] = 100_000,
     force: console.Force = False,
     quiet: console.Quiet = False,
 ) -> None:
-    """Write one HTML page on how a model does on a table that has the target."""
+    """Write an HTML report on a model's predictions for a table that has the target."""
     console.check_page("report", "gwi report", output, force, model, data)
     from gwi._progress import progress
     from gwi.estimators.tables import load_for_tables, with_target
@@ -326,20 +331,21 @@ def report(
     for finding in examined.checked.findings:
         console.note(f"{finding.severity}: {finding.what} {finding.command_remedy}", quiet or finding.severity == "note")
     shown_rows = f"{len(examined.table)} of {examined.num_rows} rows"
-    console.say(f"{shown_rows}, {len(examined.checked.findings)} findings: {console.sized(output)}")
+    num_found = len(examined.checked.findings)
+    console.say(f"{shown_rows}, {num_found} finding{'s' * (num_found != 1)}: {console.sized(output)}")
 
 
 @app.command()
 def compare(
     data: console.DataFile,
     target: Annotated[str, typer.Option("--target", "-t", help="the column to predict", show_default=False)],
-    output: Annotated[console.Place | None, console.output("picture or page: .png, .svg or .html")] = None,
+    output: Annotated[console.Place | None, console.output("picture or page to write: .png, .svg or .html")] = None,
     task: Annotated[str, typer.Option(help="regression, classification, or auto to guess it")] = "auto",
-    folds: Annotated[int, typer.Option(min=2, max=100, help="each row is predicted once")] = 5,
-    gp_rows: Annotated[int, typer.Option(min=10, help="training rows of the exact GP; of more a random sample")] = 1000,
-    drop: Annotated[str, typer.Option(help="columns to leave out, parted by commas")] = "",
-    max_time: Annotated[float | None, typer.Option(help="seconds to aim for, of each of our fits (regression)")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything random")] = 0,
+    folds: Annotated[int, typer.Option(min=2, max=100, help="number of cross-validation folds")] = 5,
+    gp_rows: Annotated[int, typer.Option(min=10, help="most training rows of the exact GP; of more a random sample")] = 1000,
+    drop: Annotated[str, typer.Option(help="columns to leave out, separated by commas")] = "",
+    max_time: Annotated[float | None, typer.Option(help="time to aim for, in seconds, for each fit of gwi (regression)")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="random seed")] = 0,
     force: console.Force = False,
     quiet: console.Quiet = False,
     as_json: console.Json = False,
@@ -383,7 +389,7 @@ app.command()(play)
 
 @app.command()
 def demo(
-    output: Annotated[console.Place, console.output("where the picture goes")] = Path("demo.png"),
+    output: Annotated[console.Place, console.output("file to write the picture to")] = Path("demo.png"),
     force: console.Force = False,
 ) -> None:
     """Train a network with a covariance on one-dimensional data with a gap, and draw it."""

@@ -44,15 +44,19 @@ def output(help: str, **more: Any) -> Any:
 
 
 ModelFile = Annotated[Place, at(help="a model that gwi fit wrote")]
-DataFile = Annotated[Place, at(help="CSV, TSV or Parquet, also .gz")]
-Checkpoints = Annotated[Place | None, at("--checkpoints", help="folder where the fit of a large table keeps its progress")]
-Target = Annotated[str | None, typer.Option("--target", "-t", help="column of the target, where the file names none or another")]
-Event = Annotated[str | None, typer.Option(help="of times to an event: column that says whether it came, likewise")]
+DataFile = Annotated[Place, at(help="CSV, TSV or Parquet, also as .gz")]
+Checkpoints = Annotated[Place | None, at("--checkpoints", help="folder in which the fit of a large table keeps its progress")]
+Target = Annotated[
+    str | None, typer.Option("--target", "-t", help="column of the target, if the model file names none or another one")
+]
+Event = Annotated[
+    str | None, typer.Option(help="column that says whether the event happened, if the model file names none or another one")
+]
 Force = Annotated[bool, typer.Option("--force", help="overwrite the output file")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes")]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on the output stream")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
-STREAM = "The output stream"
+STREAM = "Standard output"
 # Seconds after which an interrupt that was lost is tried again.
 ANOTHER_TRY = 0.01
 
@@ -174,7 +178,7 @@ def system_fault(error: OSError) -> int | None:
             return 0
     if isinstance(error, OutputError) or error.errno is None:
         return mistaken(str(error))
-    return None if error.filename is None else mistaken(f"{error.filename}: {error.strerror}; mend that, or give another file.")
+    return None if error.filename is None else mistaken(f"{error.filename}: {error.strerror}; fix that, or give another file.")
 
 
 @contextmanager
@@ -256,7 +260,7 @@ def times_of(text: str) -> tuple[float, ...]:
         except ValueError:
             value = float("nan")
         if not 0 <= value < float("inf"):
-            raise UserError(f"--times are numbers from 0 on, parted by commas, such as 30,365; got {part!r}.")
+            raise UserError(f"--times must be numbers, 0 or larger, separated by commas, such as 30,365; got {part!r}.")
         found.append(value)
     return tuple(dict.fromkeys(found))
 
@@ -277,7 +281,7 @@ class OutputStream:
 
     def __exit__(self, kind: object, error: BaseException | None, *details: object) -> None:
         if self._has_begun and isinstance(error, KeyboardInterrupt):
-            error.args += ("the output stops short",)
+            error.args += ("the output is incomplete",)
 
     def write(self, data: bytes) -> None:
         """Show them at once."""

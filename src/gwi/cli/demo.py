@@ -100,8 +100,8 @@ def fit(data: Toy) -> tuple[GaussianMeasure, GaussianLikelihood, Tensor]:
     rows = data.x[torch.randperm(num_data, generator=generator)[: 2 * NUM_CONTEXT]]
     solution = context_covariance(kernel, z, rows, context, titsias, noise_variance=noise_variance, num_data=num_data)
     print(
-        f"Covariance optimal under W₂² on the data and a box around them, {100 * solution.context_share:.0f} % beyond, "
-        f"{len(z)} inducing points, proven to {solution.duality_gap:.0e} of the optimum"
+        f"Covariance optimal under W₂² on the data and a box around them (weight {100 * solution.context_share:.0f} %), "
+        f"{len(z)} inducing points, at most {solution.duality_gap:.0e} above the optimum"
     )
     posterior = GaussianMeasure(mean, SparsePosteriorKernel(kernel, z, solution.whitened_covariance))
     likelihood = GaussianLikelihood(noise_variance)
@@ -125,7 +125,7 @@ def draw(data: Toy, posterior: GaussianMeasure, likelihood: GaussianLikelihood, 
     axes.scatter(data.x_unseen[:, 0], data.y_unseen[0], s=4, color=UNSEEN, alpha=0.6, lw=0, label="unseen data")
     axes.plot(grid, mean, color="black", lw=1.5, label="mean (network)")
     axes.scatter(z[:, 0], torch.full((len(z),), -5.6), marker="^", s=22, color=INDUCING, label="inducing points")
-    axes.set(xlabel="x", ylabel="y", xlim=(-7, 7), ylim=(-6, 6.5), title="GWI-net: the band opens where nobody measured")
+    axes.set(xlabel="x", ylabel="y", xlim=(-7, 7), ylim=(-6, 6.5), title="GWI-net: the band widens where there are no data")
     axes.legend(ncols=3, fontsize=8, loc="upper left", frameon=False)
     with atomic_file(path) as file:
         figure.savefig(file, format=path.suffix.lstrip(".") or "png", dpi=150)
@@ -146,15 +146,15 @@ def run(output: Path) -> None:
     """
     kinds = Figure().canvas.get_supported_filetypes()
     if output.suffix and output.suffix.lstrip(".").lower() not in kinds:
-        raise UserError(f"{output}: the name of the picture ends in {', '.join(f'.{kind}' for kind in sorted(kinds))}.")
+        raise UserError(f"{output}: the name of the picture must end in {', '.join(f'.{kind}' for kind in sorted(kinds))}.")
     torch.set_num_threads(1)  # Matrices this small are faster without.
     start = time.perf_counter()
     data = toy_1d(torch.Generator().manual_seed(1))
-    print(f"Data       {len(data.x)} noisy points of one function, {len(data.x_unseen)} more set apart in a gap")
+    print(f"Data       {len(data.x)} noisy points of one function, {len(data.x_unseen)} more held out in a gap")
     posterior, likelihood, z = fit(data)
     draw(data, posterior, likelihood, z, output)
     print(
-        f"Coverage   95 % intervals hold {coverage(data.x, data.y, posterior, likelihood):.0%} of the training targets and "
+        f"Coverage   95 % intervals contain {coverage(data.x, data.y, posterior, likelihood):.0%} of the training targets and "
         f"{coverage(data.x_unseen, data.y_unseen, posterior, likelihood):.0%} of the unseen ones"
     )
     print(f"Picture    {sized(output)}, {time.perf_counter() - start:.0f} s in all")

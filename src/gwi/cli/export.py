@@ -9,20 +9,20 @@ import typer
 import gwi.cli.console as console
 from gwi.exceptions import UserError
 
-AnyModel = Annotated[console.Place, console.at(help="a model that gwi fit wrote, or GWIRegressor.save")]
-OnnxFile = Annotated[console.Place, console.at(help="where the graph goes, model.onnx")]
+AnyModel = Annotated[console.Place, console.at(help="a model that gwi fit or GWIRegressor.save wrote")]
+OnnxFile = Annotated[console.Place, console.at(help="file to write the graph to, such as model.onnx")]
 
 
 def export(
     model: AnyModel,
     output: OnnxFile,
     levels: Annotated[
-        str, typer.Option(help="of the quantiles, parted by commas; none for a file without them")
+        str, typer.Option(help="levels of the quantiles, separated by commas; none for a file without quantiles")
     ] = "0.025,0.5,0.975",
     force: console.Force = False,
     quiet: console.Quiet = False,
 ) -> None:
-    """Write a model as an ONNX graph, which predicts without Python; its columns are numbers."""
+    """Write a model as an ONNX graph, which predicts without Python; all its columns must be numbers."""
     console.check_output(output, force, model)
     chosen = levels_of(levels)
     from gwi.estimators.persistence import load
@@ -49,6 +49,6 @@ def levels_of(text: str) -> tuple[float, ...]:
         except ValueError:
             level = 0.0
         if not 0 < level < 1:
-            raise UserError(f"--levels lie strictly between 0 and 1, parted by commas, or none; got {part!r}.")
+            raise UserError(f"--levels must be strictly between 0 and 1, separated by commas, or none; got {part!r}.")
         found.append(level)
     return tuple(found)

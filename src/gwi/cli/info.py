@@ -8,7 +8,7 @@ import gwi.cli.console as console
 
 
 def info(model: console.ModelFile, as_json: console.Json = False) -> None:
-    """Say what a model file holds."""
+    """Show what a model file contains."""
     from gwi.storage.description import description_of
 
     known = description_of(model)

@@ -58,7 +58,7 @@ def launch(arguments: Sequence[str]) -> None:
             raise UserError(f"Process {rank} ended with code {failure.exitcode}; its own message is above.") from error
         except RendezvousError as error:
             raise UserError(
-                f"The machines of this launch did not meet: {error} Start the same command on all of them."
+                f"The machines of this launch did not find each other: {error} Start the same command on all of them."
             ) from error
         if mistake.exists():
             raise UserError(mistake.read_text())

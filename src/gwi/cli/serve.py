@@ -12,17 +12,18 @@ from gwi._extras import require
 
 def serve(
     models: Annotated[list[str], typer.Argument(help="model files that gwi fit wrote, or NAME=FILE", show_default=False)],
-    host: Annotated[str, typer.Option(help="address to listen at; others than of this machine take a token")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free")] = 8000,
+    host: Annotated[str, typer.Option(help="address to listen on; any but this machine's own needs a token")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free one")] = 8000,
     token: Annotated[
-        str | None, typer.Option(envvar="GWI_TOKEN", show_default=False, help="that requests bring: Authorization: Bearer TOKEN")
+        str | None,
+        typer.Option(envvar="GWI_TOKEN", show_default=False, help="token that requests must send: Authorization: Bearer TOKEN"),
     ] = None,
-    max_bytes: Annotated[int, typer.Option(min=1024, help="of the body of a request")] = 32 << 20,
-    max_rows: Annotated[int, typer.Option(min=1, help="of a request")] = 100_000,
-    max_seconds: Annotated[float, typer.Option(min=0.1, help="that an answer may take")] = 60.0,
+    max_bytes: Annotated[int, typer.Option(min=1024, help="most bytes in a request")] = 32 << 20,
+    max_rows: Annotated[int, typer.Option(min=1, help="most rows in a request")] = 100_000,
+    max_seconds: Annotated[float, typer.Option(min=0.1, help="most seconds for an answer")] = 60.0,
     quiet: console.Quiet = False,
 ) -> None:
-    """Answer over HTTP with the predictions of models: JSON, CSV or Arrow in and out."""
+    """Serve predictions of models over HTTP: JSON, CSV or Arrow in and out."""
     from gwi.web.guard import Limits, checked_token
 
     secret = checked_token(host, token)
@@ -38,6 +39,6 @@ def serve(
     limits = Limits(body=max_bytes, bodies=max(8 * max_bytes, Limits.bodies), seconds=max_seconds)
     address, number = at.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
-    console.note(f"{', '.join(service.models)} at http://{shown}:{number}; Ctrl-C ends it.", quiet)
+    console.note(f"{', '.join(service.models)} at http://{shown}:{number}; Ctrl-C stops it.", quiet)
     answer(server_of(service, limits, secret, (lambda answered: None) if quiet else log), at)
     console.note("stopped.", quiet)

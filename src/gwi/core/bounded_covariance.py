@@ -2,7 +2,7 @@
 
 Where J is taken on points beyond the data, it hardly feels some directions, and its minimiser over S ⪰ 0 may give them many
 times the prior's variance. With a multiplier Λ ⪰ 0 for S ⪯ I, J's linear part tr(G S) becomes tr((G + Λ) S) and everything else
-stays, so the step and the bound of `gwi.core.covariance` serve with Y = G + Λ. `docs/method.md`, section 10, derives it.
+stays, so the step and the bound of `gwi.core.covariance` serve with Y = G + Λ. `docs/method-context.md`, section 10, derives it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """W₂² beyond the data: context rows, and the measure ρ on data and context at which S is as wide as Titsias' S.
 
 On the data alone W₂² knows nothing of distance. With rows beyond them in ρ, which the likelihood does not see, it asks Q to stay
-near P there. How much each point counts is the model: `docs/method.md`, section 10, derives the weights at the data, and two
-numbers, one for all data and one for all context, make the standardised errors of f one on average in both places.
+near P there. How much each point counts is the model: `docs/method-context.md`, section 10, derives the weights at the data, and
+two numbers, one for all data and one for all context, make the standardised errors of f one on average in both places.
 """
 
 from __future__ import annotations

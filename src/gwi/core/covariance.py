@@ -4,7 +4,7 @@ For W₂² with a Gaussian likelihood and fixed σ², k and Z, the part of the g
 
     J(S) = mean_i A_i r(x_i, x_i) + β (mean_i k(x_i, x_i) − 2 tr (C_P^½ C_Q C_P^½)^½),   A_i = β + N / 2σ²(x_i),
 
-convex in S and free of the mean and of y. `docs/method.md` derives what is used here.
+convex in S and free of the mean and of y. `docs/method-covariance.md` derives what is used here.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ def trained_covariance(
     """
     # In the coordinates where J's linear part is ‖E‖², F = L_G⁻ᵀ E, directions of very different weight have the same curvature.
     root = problem.gram_factor
-    scaled = (root.mT @ positive_semidefinite_factor(start, name="the starting S")).requires_grad_(True)
+    scaled = (root.mT @ positive_semidefinite_factor(start, name="the starting covariance S")).requires_grad_(True)
     result = minimize_lbfgs(
         lambda: covariance_objective(problem, solve_lower_transposed(root, scaled)),
         [scaled],
@@ -381,7 +381,7 @@ def duality_bound(
 
     2 tr(C_P^½ C_Q C_P^½)^½ is the minimum over T ≻ 0 of (tr K T⁻¹ + tr R T)/n, so any T with H(T) = (β/n) Φ T Φᵀ ⪯ G bounds
     min J from below. The T of the current S is made feasible by cutting the eigenvalues h of G^-½ H G^-½ at one, which costs
-    only what the offending directions are worth. See `docs/method.md`, (9) and (10).
+    only what the offending directions are worth. See `docs/method-covariance.md`, (9) and (10).
     """
     (left, values, right), beta = parts, problem.divergence_weight
     gram_factor = problem.gram_factor if gram_factor is None else gram_factor

@@ -181,7 +181,7 @@ def conformal_quantile(scores: Float[Tensor, " V"], coverage: float) -> float:
     if rank > len(scores):
         needed = math.ceil(coverage / (1 - coverage))
         raise ValueError(
-            f"A conformal interval with coverage {coverage:g} needs at least {needed} judged rows; there are {len(scores)}. "
+            f"A conformal interval with coverage {coverage:g} needs at least {needed} held-out rows; there are {len(scores)}. "
             "Ask for a lower coverage, or use conformal=False."
         )
     return float(scores.sort().values[rank - 1])

@@ -32,7 +32,7 @@ def wasserstein_squared(p: GaussianMeasure, q: GaussianMeasure, points: Float[Te
     """W₂²(P, Q) for ρ the empirical measure of `points` [eq:WD_Gaussians], one value an output.
 
     Exact for that measure, at least zero, and zero at Q = P. As an estimate for a continuous ρ it approaches the true value
-    as points are added: see `docs/method.md`.
+    as points are added: see `docs/method-context.md`.
 
     Examples:
         >>> import torch
@@ -239,7 +239,7 @@ def regularised_renyi(
         True
     """
     if not (order > 0 and order != 1):
-        raise ValueError(f"The order of Rényi's divergence is positive and not 1, which is regularised_kl; got {order}.")
+        raise ValueError(f"The order of Rényi's divergence must be positive and not 1 (for 1 use regularised_kl); got {order}.")
     covariance_p, covariance_q, difference = _regularised(p, q, points, regularisation)
     mixed = order * covariance_p + (1 - order) * covariance_q
     if order > 1 and float(torch.linalg.eigvalsh(mixed.detach()).min()) <= 0:

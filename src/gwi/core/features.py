@@ -82,9 +82,9 @@ class NetworkFeatures(nn.Module):
                 raise ValueError(f"The network has no submodule {name!r} to take features from; it has {shown}.")
         self.watched = tuple(f"{inside}{name}" for name in self.watched)
         if not self.automatic and not self.watched:
-            raise ValueError('layer is the name of a submodule, several names, or "auto"; got no name.')
+            raise ValueError('layer must be the name of a submodule, several names, or "auto"; got no name.')
         if projection is not None and projection < 1:
-            raise ValueError(f"projection is the number of directions to keep, at least 1, or None; got {projection}.")
+            raise ValueError(f"projection must be the number of directions to keep, at least 1, or None; got {projection}.")
         if projection is not None and len(self.watched) != 1:
             raise ValueError("projection is for the features of one layer: name it with layer=.")
         self.centre, self.projection, self.sphere = centre, projection, sphere

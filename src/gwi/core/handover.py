@@ -48,8 +48,8 @@ class Handover(nn.Module):
         convex = (shares >= 0).all() and ((shares.sum(-1) - 1).abs() <= 1e-6).all() and not shares[:, gives].any()
         if not convex or not (known >= 0).all() or not (error > 0).all():
             raise ValueError(
-                "What is handed over needs shares of the other means that are not negative and sum to 1, r₀ ≥ 0 and c > 0; got "
-                f"shares {shares.tolist()}, r₀ {known.tolist()} and c {error.tolist()}."
+                "A handover needs shares of the other means that are not negative and sum to 1, known ≥ 0 and error > 0; got "
+                f"shares {shares.tolist()}, known {known.tolist()} and error {error.tolist()}."
             )
         self.kernel = kernel
         for name, value in (("gives", gives), ("shares", shares), ("known", known), ("error", error)):

@@ -51,7 +51,7 @@ def choose_inducing_points(
         if kernel is None:
             raise ValueError('Greedy inducing points depend on the kernel: pass kernel=..., or use "kmeans" or "random".')
         return x[greedy_variance_indices(kernel, x, num_inducing)].clone()
-    raise ValueError(f'method is "random", "kmeans" or "greedy"; got {method!r}.')
+    raise ValueError(f'method must be "random", "kmeans" or "greedy"; got {method!r}.')
 
 
 @torch.no_grad()

@@ -84,7 +84,7 @@ def cholesky(
     scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1) if scale is None else scale.expand(matrix.shape[:-2])
     if not (scale > 0).all():
         raise NotPositiveDefiniteError(
-            f"{_describe(matrix, name)} has mean diagonal {scale.min().item():.3g}, so it describes no variance at all. "
+            f"{_describe(matrix, name)} has mean diagonal {scale.min().item():.3g}, so all its variances are zero. "
             "Check that the kernel's outputscale is not zero."
         )
     used = torch.full(matrix.shape[:-2], float(jitter), dtype=matrix.dtype, device=matrix.device)

@@ -335,9 +335,7 @@ def log_of_standardised(mean: nn.Module, scales: Scales) -> nn.Module:
     """
     centre, scale = torch.from_numpy(scales.y_centre), torch.from_numpy(scales.y_scale)
     if len(centre) > 1:
-        raise ValueError(
-            "A mean that is brought predicts one target where its logarithm is wanted; fit one model for each target."
-        )
+        raise ValueError("A mean of your own can predict the logarithm of one target only; fit one model for each target.")
     least = math.exp(float(centre - 8 * scale))
     logs = LinkMean(mean, "log", margin=least, shift=float(centre), factor=float(scale))
     return AffineMean(logs, -centre / scale, 1 / scale)

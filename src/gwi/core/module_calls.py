@@ -85,7 +85,7 @@ class RowLayout:
                     'as padding="max_length" does for texts.'
                 )
             if part.whole and not np.issubdtype(values.dtype, np.integer) and not (values == np.round(values)).all():
-                raise ValueError(f"{called} holds whole numbers, such as tokens; got others.")
+                raise ValueError(f"{called} must hold whole numbers, such as tokens; got other values.")
             found.append(values.reshape(len(values), part.size))
         lengths = {len(values) for values in found}
         if len(lengths) > 1:
@@ -219,7 +219,9 @@ def outputs_of(found: Any, num_rows: int) -> Tensor:
         if value.ndim in (1, 2) and len(value) == num_rows:
             return value
     shapes = ", ".join(str(tuple(value.shape)) for value in tensors) or "no tensor"
-    advice = ": hidden states are no prediction, so add a layer that makes one of them" if states_of(found) is not None else ""
+    advice = (
+        ": hidden states are not predictions, so add a layer that turns them into one" if states_of(found) is not None else ""
+    )
     raise ValueError(
         f"The module must give one row of outputs for each of the {num_rows} rows: a tensor, or one in a dict, a tuple or an "
         f"object, as {' or '.join(map(repr, OUTPUT_NAMES[:2]))}; got {type(found).__name__} with {shapes}{advice}."

@@ -47,7 +47,7 @@ class Outcome:
         bad = (values <= 0) & np.logical_not(open_below)
         if bad.any():
             raise ValueError(
-                f"The logarithm of the target is asked for, and {int(bad.sum())} of its values are not positive, the first is "
+                f"This likelihood takes the logarithm of the target, but {int(bad.sum())} values are not positive, the first is "
                 f"{values[bad][0]:g}; choose another likelihood, or leave these rows out."
             )
         with np.errstate(divide="ignore"):
@@ -77,7 +77,7 @@ def bounds_of_events(values: NDArray[Any]) -> Array:
     times = [name for name in names if values.dtype[name].kind in "iuf"]
     if len(names) != 2 or len(events) != 1 or len(times) != 1:
         raise ValueError(
-            "A structured target has two fields, whether the event came (bool) and the time (a number); got "
+            "A structured target has two fields, whether the event happened (bool) and the time (a number); got "
             f"{', '.join(f'{name} ({values.dtype[name]})' for name in names)}."
         )
     time = values[times[0]].astype(np.float64)
@@ -100,7 +100,7 @@ def as_bounds(y: Any) -> Array:
     bounds = np.column_stack([values, values]) if values.ndim == 1 else values
     if bounds.ndim != 2 or bounds.shape[1] != 2 or not len(bounds) or np.isnan(bounds).any():
         raise ValueError(
-            "Targets are a structured array of a bool (whether the event came) and a time, or two columns of bounds; got the "
+            "Targets are a structured array of a bool (whether the event happened) and a time, or two columns of bounds; got the "
             f"shape {values.shape}{' with missing numbers' if np.isnan(values).any() else ''}."
         )
     if (bounds[:, 0] > bounds[:, 1]).any():

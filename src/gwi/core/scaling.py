@@ -270,8 +270,9 @@ class Watch:
         far = np.flatnonzero(self._counts)
         shown = ", ".join(f"{repr(names[j]) if names is not None else f'column {j}'} ({self._counts[j]})" for j in far[:8])
         warnings.warn(
-            f"{self._num_far} of {self._num_rows} rows are far outside of the training rows in {shown}"
-            f"{f' and {len(far) - 8} more columns' if len(far) > 8 else ''}: the mean extrapolates there; see ood_score.",
+            f"{self._num_far} of {self._num_rows} rows are far outside the range of the training rows in {shown}"
+            f"{f' and {len(far) - 8} more columns' if len(far) > 8 else ''}: predictions for them are extrapolations; "
+            "see ood_score.",
             GWIWarning,
             stacklevel=6,
         )

@@ -247,7 +247,9 @@ def train(
     """
     trained = [p for p in (module.parameters() if parameters is None else parameters) if p.requires_grad]
     if not trained:
-        raise ValueError("Nothing to train: no parameter asks for gradients. Call requires_grad_(True) on what should move.")
+        raise ValueError(
+            "Nothing to train: no parameter asks for gradients. Call requires_grad_(True) on the parameters to train."
+        )
     num_steps = num_epochs * math.ceil(x.shape[0] / batch_size)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:

@@ -64,7 +64,7 @@ def columns_of(
         with_variances: whether these follow, too.
     """
     if len(times) and kind != "times":
-        raise ValueError('times are for likelihood="censored": the probability of no event up to each of them.')
+        raise ValueError('times goes with likelihood="censored" only: it gives the probability of no event up to each time.')
     laws = model.laws_of(parts)
     if kind == "levels":
         names, law = level_names(model, levels), laws[0]
@@ -92,7 +92,7 @@ def judged_numbers(model: NumberModel, parts: Parts, y: Array) -> Judged:
     """Mean and standard deviation beside numbers."""
     mean, std = model.law_of(parts)
     if len(mean) != 1:
-        raise ValueError(f"Scores are those of one target; the model has {len(mean)}.")
+        raise ValueError(f"Scores need a model of one target; this one has {len(mean)}.")
     return Judged(mean[0], std[0], y[:, 0], model.laws_of(parts)[0])
 
 
@@ -103,7 +103,7 @@ def judged_levels(model: NumberModel, parts: Parts, y: Array) -> Judged:
     strange = model.level_values[places] != y[:, 0]
     if strange.any():
         known = ", ".join(f"{value:g}" for value in model.level_values)
-        raise ValueError(f"The model knows the levels {known}; got {y[strange][0, 0]:g}.")
+        raise ValueError(f"The model was fitted to the levels {known}; got {y[strange][0, 0]:g}.")
     return Judged(law.probabilities.T.copy(), None, places.astype(np.int64), law)
 
 
@@ -138,6 +138,6 @@ def score_of(kind: TargetKind, judged: Judged, weight: Any = None) -> float:
     """
     if kind == "times":
         if weight is not None:
-            raise ValueError("The C-index of times takes no weights; leave sample_weight out.")
+            raise ValueError("The C-index takes no sample weights; leave sample_weight out.")
         return concordance(judged.y, judged.first)
     return float(np.average(judged.first.argmax(1) == judged.y, weights=weight))

@@ -234,7 +234,7 @@ class GWIEstimator(BaseEstimator):
                 encoder.encoder_.note_outside(self.model_.embedding.outside(rows), unlike)
             yield rows
         watch.warn(list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None)
-        if warns and (said := unlike.sentences("the model is less sure there")):
+        if warns and (said := unlike.sentences("predictions are less certain there")):
             warnings.warn(" ".join(said), GWIWarning, stacklevel=5)
 
     def _rows(self, X: Any, warns: bool = False) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from gwi.tables.parquet import ParquetReader, parquet_source
 from gwi.tables.rows import Chunk, RowSource
 from gwi.tables.writer import Writer
 
-_NO_FRAMES = "The model was fitted to a data frame, and a source gives numbers; write its rows to a Parquet file, and give that."
+_NO_FRAMES = "The model was fitted to a data frame, and a source gives numbers; write the rows to a Parquet file and pass that."
 
 
 def predict_source(
@@ -86,7 +86,7 @@ def groups_of_shard(group_sizes: Sequence[int], shard: Any) -> range:
     except (TypeError, ValueError):
         place, count = -1, 0
     if not 0 <= place < count:
-        raise ValueError(f"shard is (i, n): one of n parts, i from 0 to n − 1; got {shard!r}.")
+        raise ValueError(f"shard must be (i, n): one of n parts, i from 0 to n − 1; got {shard!r}.")
     sizes = np.array(group_sizes, dtype=np.float64)
     # Each group belongs where its middle is.
     part = (count * (np.cumsum(sizes) - sizes / 2) / max(sizes.sum(), 1.0)).astype(np.int64).clip(0, count - 1)

@@ -69,7 +69,9 @@ class LabelTargets:
             labels = self.classes.tolist()
             self.factors = compute_class_weight(self.class_weight, classes=np.array(labels, dtype=object), y=labels)
         if not (np.isfinite(self.factors) & (self.factors > 0)).all():
-            raise ValueError(f"class_weight must be positive for each class, leave rows of other ones out; got {self.factors}.")
+            raise ValueError(
+                f"class_weight must be positive for each class (to ignore a class, leave its rows out); got {self.factors}."
+            )
         return checked_weights(weight * self.factors[places])
 
     def prepared(self, y: Any) -> Any:
@@ -220,7 +222,7 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
         checked_tempering(self.tempering)
         asked = self.class_weight
         if not (asked is None or isinstance(asked, dict) or (isinstance(asked, str) and asked == "balanced")):
-            raise ValueError(f'class_weight is "balanced", a dict with a factor for each label, or None; got {asked!r}.')
+            raise ValueError(f'class_weight must be "balanced", a dict with a factor for each label, or None; got {asked!r}.')
         if self._by_paper and self._network() is None:
             raise ValueError(f"The paper's protocol for classes takes a torch module, Paper(module); got {self.mean!r}.")
 
@@ -276,13 +278,13 @@ class GWIClassifier(ClassifierMixin, GWIEstimator):
                 them. With too few held-out rows for that, or none, a stratum gets the widest sets of all, and a warning names it.
         """
         if not 0 < coverage < 1:
-            raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
+            raise ValueError(f"coverage must be strictly between 0 and 1; got {coverage}.")
         if by is not None and by != "class":
-            raise ValueError(f'by is "class" or None; got {by!r}.')
+            raise ValueError(f'by must be "class" or None; got {by!r}.')
         probabilities = self._probabilities(X)[0]
         scores, num_classes = self.model_.label_scores, len(self.classes_)
         if scores is None:
-            raise ValueError("The model file has no scores of held-out rows, as those of earlier versions; fit again.")
+            raise ValueError("The model file is of an earlier version and has no scores of held-out rows; fit again.")
         places = None if strata is None else places_of(scores.strata, X, strata, len(probabilities))
         warn_of_rare_classes(scores, self.classes_, places, coverage, by == "class")
         limits = scores.limits(coverage, num_classes, by_class=by == "class", by_stratum=strata is not None)

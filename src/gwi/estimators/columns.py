@@ -45,7 +45,9 @@ def numbers_of(estimator: Any, table: Table) -> NDArray[Any]:
     # Validation rows come before there is a model.
     if hasattr(estimator, "model_") and not takes_tables(estimator):
         shape = tuple(estimator.model_.embedding.shape)
-        raise UserError(f"The model was fitted to rows of shape {shape}, or to the inputs of a module, which no table has.")
+        raise UserError(
+            f"The model was fitted to rows of shape {shape}, or to the inputs of a module, which a table cannot give."
+        )
     names, note = column_names(estimator), ""
     if not hasattr(estimator, "feature_names_in_"):
         note = f"it was fitted to an array, whose columns are called {names[0]} to {names[-1]} here, in their order"

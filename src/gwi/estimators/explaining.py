@@ -80,7 +80,9 @@ def explain(
 ) -> Explanation:
     """See `GWIEstimator.explain`."""
     if not isinstance(max_evaluations, Integral) or max_evaluations < 1:
-        raise ValueError(f"max_evaluations is a whole number from 1 on, of evaluations for one row; got {max_evaluations!r}.")
+        raise ValueError(
+            f"max_evaluations, the most evaluations per row, must be a whole number of at least 1; got {max_evaluations!r}."
+        )
     columns = _columns(estimator)
     rows = _rows(estimator, columns, X, "X")
     others = _background(estimator, columns, background)
@@ -139,7 +141,7 @@ def _rows(estimator: Any, columns: Columns, X: Any, what: str) -> Rows:
     except ValueError as error:
         raise type(error)(f"{what}: {error}") if what != "X" else error from None
     if not len(numbers):
-        raise ValueError(f"{what} has no rows; explain needs one at least.")
+        raise ValueError(f"{what} has no rows; explain needs at least one.")
     encoder = getattr(estimator, "encoder_", None)
     unlike = np.zeros((len(numbers), len(columns.names)), dtype=np.bool_)
     if encoder is not None:
@@ -177,7 +179,9 @@ def _background(estimator: Any, columns: Columns, background: Any) -> Rows:
     if not isinstance(count, Integral):
         return _rows(estimator, columns, background, "background")
     if count < 1:
-        raise ValueError(f"background is some rows, or how many of the model's own to take, from 1 on; got {count}.")
+        raise ValueError(
+            f"background must be a table of rows, or the number of the model's own rows to take, at least 1; got {count}."
+        )
     embedding = estimator.model_.embedding
     if not isinstance(embedding, StandardisedRows):
         raise UserError("The model keeps features of training rows, not the rows: pass background=, some training rows.")

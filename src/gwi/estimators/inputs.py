@@ -109,7 +109,7 @@ class TrainingRows:
         """What a reader of the summary should know."""
         if not self.num_copies:
             return ""
-        counted = "counts once" if len(self.x) >= FEW_DIFFERENT else "counts as often as it stands there"
+        counted = "counts once" if len(self.x) >= FEW_DIFFERENT else "counts once per copy"
         return f"{self.num_copies} of {len(self.x) + self.num_copies} rows are copies of others; a row {counted}"
 
     def ordered(self) -> TrainingRows:
@@ -291,7 +291,7 @@ def validation_rows(estimator: Any, validation: Any) -> tuple[NDArray[Any], NDAr
     """
     if not isinstance(validation, DataLoader) and not (isinstance(validation, tuple | list) and len(validation) == 2):
         kind = type(validation).__name__
-        raise ValueError(f"validation is a pair, (X, y), of rows that the means have not seen; got {kind}.")
+        raise ValueError(f"validation must be a pair (X, y) of rows that the means have not seen; got {kind}.")
     X, y = pair_of(validation)
     try:
         rows = checked_rows(estimator, as_array(X))
@@ -347,11 +347,11 @@ def require_unseen(training: tuple[Any, Any], judging: tuple[Any, Any]) -> None:
     said = f"{share:.0%} of the validation rows are training rows, features and target"
     if share >= REFUSED_SHARE and share > 2 * copied:
         raise ValueError(
-            f"{said}; a mean that has seen them cannot be judged on them. Pass rows that were set apart, or leave validation "
-            "out: means that are trained here are judged in folds."
+            f"{said}; errors on rows that a mean was trained on are too small. Pass held-out rows, or leave validation "
+            "out: means that are trained here are scored by cross-validation."
         )
     warnings.warn(
-        f"{said}, and {copied:.0%} of the training rows stand there more than once: errors may be larger on other rows.",
+        f"{said}, and {copied:.0%} of the training rows are there more than once: errors may be larger on other rows.",
         GWIWarning,
         stacklevel=5,
     )
@@ -361,8 +361,8 @@ def training_batches(estimator: Any, X: Any, y: Any) -> tuple[Batches, tuple[int
     """Rows of any shape and their targets to learn from, and the shape of a row."""
     if not isinstance(covariance_part(estimator.covariance).inducing_points, str):
         raise ValueError(
-            'Inducing points of a network are chosen among its rows or features; inducing_points is "auto", "kmeans", '
-            '"random" or "greedy" then, and num_inducing their number.'
+            'With a network, inducing points are chosen by gwi, not given: inducing_points must be "auto", "kmeans", '
+            '"random" or "greedy", and num_inducing their number.'
         )
     if isinstance(X, DataLoader):
         shape = estimator._targets.look_through(X)

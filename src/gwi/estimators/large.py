@@ -45,7 +45,7 @@ def as_parquet(source: Source) -> tuple[Source, str]:
     if ProcessGroup.current().from_first(converted):
         note = f"{source.path} was converted to {output}, once; later fits read that file."
     else:
-        note = f"{output}, converted from {source.path} before, is read in its place."
+        note = f"{output}, converted from {source.path} before, is read instead."
     return open_table(output), note
 
 
@@ -68,7 +68,7 @@ def sampled_table(source: Source, seed: int, count: int = NUM_LEARNED) -> Table:
         for data, number in ParquetReader(source.path).tables():
             sample.add(Table(source, data, number))
         if not sample.num_seen:
-            raise UserError(f"{source.path} has names of columns and no rows.")
+            raise UserError(f"{source.path} has a header line but no rows.")
         return sample.in_order()
 
     return ProcessGroup.current().from_first(read)
@@ -156,7 +156,7 @@ def _held_out_scores(estimator: Estimator, tables: Iterator[Table]) -> dict[str,
     scores = evaluate_tables(estimator, of_known_labels())
     if num_unknown:
         warnings.warn(
-            f"{num_unknown} rows held out have a label that is in no row of the fit; they are left out of the scores.",
+            f"{num_unknown} held-out rows have a label that no training row has; they are left out of the scores.",
             GWIWarning,
             stacklevel=2,
         )

@@ -41,7 +41,7 @@ class EventColumn(TargetColumn):
         known = ~np.isnan(time) & (event >= 0)
         if (strange := known & (time < 0)).any():
             row = int(np.argmax(strange))
-            raise UserError(f"{table.place(row, target)}: a time until an event is not negative; it is {time[row]:g}.")
+            raise UserError(f"{table.place(row, target)}: a time to an event cannot be negative; got {time[row]:g}.")
         found = np.empty(int(known.sum()), dtype=EVENT_AND_TIME)
         found["event"], found["time"] = event[known] == 1, time[known]
         return table[known], found
@@ -56,8 +56,8 @@ class EventColumn(TargetColumn):
             said = cell.strip().lower()
             if said not in (*YES, *NO):
                 raise UserError(
-                    f"{table.place(row, self.event)}: {cell[:40]!r} does not say whether the event came; write 1 or 0, true or "
-                    "false, or yes or no."
+                    f"{table.place(row, self.event)}: {cell[:40]!r} does not say whether the event happened; write 1 or "
+                    "0, true or false, or yes or no."
                 )
             found[row] = int(said in YES)
         return found
@@ -65,7 +65,7 @@ class EventColumn(TargetColumn):
     def check(self, y: NDArray[Any], place: str) -> None:
         """Refuse times of which no event is known."""
         if not y["event"].any():
-            raise UserError(f"{place}: no row has an event ({self.event!r} is no in all of them); there is nothing to learn.")
+            raise UserError(f"{place}: no row has an event ({self.event!r} says no in every row); there is nothing to learn.")
 
     def strata(self, y: NDArray[Any]) -> NDArray[Any]:
         """Whether the event came."""
@@ -79,7 +79,7 @@ class LevelColumn(TargetColumn):
         levels: the lowest first.
     """
 
-    unlike_rows = "their probabilities are less sure"
+    unlike_rows = "their probabilities are less certain"
 
     def __init__(self, levels: Sequence[str]):
         self.levels = tuple(levels)
@@ -89,7 +89,7 @@ class LevelColumn(TargetColumn):
         cells, place = texts(table, target).to_pylist(), {level: i for i, level in enumerate(self.levels)}
         for row, cell in enumerate(cells):
             if cell is not None and cell not in place:
-                raise UserError(f"{table.place(row, target)}: {cell[:40]!r} is none of the levels {', '.join(self.levels)}.")
+                raise UserError(f"{table.place(row, target)}: {cell[:40]!r} is not one of the levels {', '.join(self.levels)}.")
         known = np.array([cell is not None for cell in cells])
         return table[known], np.array([place[cell] for cell in cells if cell is not None], dtype=np.float64)
 
@@ -149,19 +149,19 @@ def checked_likelihood(
         if likelihood not in ("auto", "censored") or levels:
             raise UserError("--event is for times to an event: leave --levels out, and --likelihood, which is then censored.")
         if event == target:
-            raise UserError("--target is the time, and --event another column, which says whether the event came.")
+            raise UserError("--target is the time, and --event another column, which says whether the event happened.")
         if event not in table.names:
             raise no_column(table.source.path, event, table.names, ", the event")
         return "censored", None
     if likelihood == "censored":
-        raise UserError("--likelihood censored needs --event, the column that says whether the event came: 0 or 1.")
+        raise UserError("--likelihood censored needs --event, the column that says whether the event happened: 0 or 1.")
     if target not in table.names:
         raise no_column(table.source.path, target, table.names, ", the target")
     if levels:
         if likelihood not in ("auto", "ordinal"):
-            raise UserError(f"--levels are those of --likelihood ordinal; got {likelihood}.")
+            raise UserError(f"--levels goes with --likelihood ordinal only; got {likelihood}.")
         if len(set(levels)) < len(levels) or len(levels) < 2:
-            raise UserError(f"--levels are at least two different names, the lowest first; got {', '.join(levels)}.")
+            raise UserError(f"--levels must be at least two different names, lowest first; got {', '.join(levels)}.")
         return "ordinal", tuple(levels)
     return likelihood, _order_of(table, target) if likelihood == "ordinal" else None
 

@@ -78,7 +78,7 @@ def _of_table(estimator: Any, brought: inputs.Brought, features: Any, options: F
         in_time = isinstance(estimator.cv, str) and estimator.cv == "time"
         training = (training if in_time or judged is not None else training.ordered()).without_copies(pairs)
         if training.num_copies > MANY_COPIES * (len(training.x) + training.num_copies):
-            warnings.warn(f"{training.note}. Pass sample_weight where they are to count more.", GWIWarning, stacklevel=4)
+            warnings.warn(f"{training.note}. If copies should count more, pass sample_weight.", GWIWarning, stacklevel=4)
     if len(training.x) < 2:
         raise ValueError("fit needs at least two rows that differ and have a positive weight; got one.")
     if pairs:
@@ -93,7 +93,7 @@ def _of_table(estimator: Any, brought: inputs.Brought, features: Any, options: F
         means = on_frames(estimator, inputs.asked_means(estimator.mean), brought, training)
         return partial(pipeline.fit, data, task, means, options)
     if validation is not None:
-        raise ValueError("The paper's protocol sets its own validation rows apart; leave validation out.")
+        raise ValueError("The paper's protocol chooses its own validation rows; leave validation out.")
     part = estimator.mean if isinstance(estimator.mean, parts.Paper) else parts.Paper()
     return partial(paper_fit, part, estimator.tempering, data, options)
 
@@ -103,10 +103,10 @@ def _strata(estimator: Any, brought: inputs.Brought, learned: NDArray[Any] | Non
     if brought.strata is None:
         return None
     if getattr(estimator._targets, "are_bounds", False) or (estimator._by_paper and estimator._network() is None):
-        raise ValueError("strata needs known targets, of rows that judge in folds or validation; leave it out.")
+        raise ValueError("strata needs held-out rows whose targets are known, which this fit does not have; leave it out.")
     validation = brought.validation
     if learned is None and not (isinstance(validation, tuple | list) and len(validation) == 2):
-        raise ValueError("strata of a module are those of the validation rows: pass validation=(X, y), and one value for each.")
+        raise ValueError("With a module, strata belongs to the validation rows: pass validation=(X, y) and one value for each.")
     values = learned if learned is not None else strata_to_learn(validation[0], brought.strata, len(validation[1]))
     return Strata.of(values)
 
@@ -139,7 +139,7 @@ def _of_network(estimator: Any, brought: inputs.Brought, mean: Any, options: Fit
     if options.divergence == "kl":
         raise infinite(name_of(mean))
     if options.prior_mean is not None:
-        raise ValueError("prior_mean is the mean that kernel means fall back to; with a module as mean leave it out.")
+        raise ValueError("prior_mean is for kernel means, which return to it far from the data; with a module leave it out.")
     if any(part is not None for part in (brought.sample_weight, brought.groups, brought.context)):
         raise ValueError("A module as mean takes neither sample_weight, groups nor context; leave them out.")
     training, shape = inputs.training_batches(estimator, brought.X, brought.y)
@@ -151,11 +151,11 @@ def _of_network(estimator: Any, brought: inputs.Brought, mean: Any, options: Fit
             inputs.require_unseen((training.rows, training.targets), (judged.rows, judged.targets))
     elif estimator._is_frozen:
         raise ValueError(
-            "A torch module is taken as it is: it may have seen the training rows, so they cannot judge its errors. "
+            "A torch module is used as it is: it may have been trained on these rows, and then its errors on them are too small. "
             f"Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen)). {TRAIN_HERE}"
         )
     elif isinstance(training.rows, DataLoader):
-        raise ValueError("Rows from a loader cannot be set apart: pass validation=(X_unseen, y_unseen) or another loader.")
+        raise ValueError("Rows from a loader cannot be held out: pass validation=(X_unseen, y_unseen) or another loader.")
     else:
         training, judged = split_batches(training, VALIDATION_SHARE, options.generator)
     options = replace(options, strata=_strata(estimator, brought, None))

@@ -61,7 +61,8 @@ def laid_out(mean: Any, module: nn.Module | None, kernel: Any, brought: Brought)
         return mean, replace(brought, X=X, validation=validation)
     if isinstance(mean, Paper) or not wants_features(kernel, (1, 1)):
         raise ValueError(
-            "Rows in parts, or of tokens, have no distance of their own: the kernel is on features of the network, so leave "
+            "Rows in several parts, or of tokens, have no distance between them: the kernel needs features of the "
+            "network, so leave "
             'kernel="auto", or name a layer, kernel=Features("..."); the paper\'s protocol has none of these.'
         )
     if brought.y is None and not isinstance(X, DataLoader):

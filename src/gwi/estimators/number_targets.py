@@ -76,7 +76,7 @@ class NumberTargets:
         found = np.array([known.get(level, -1) for level in levels.tolist()], dtype=np.float64)[codes.astype(np.int64)]
         if (found < 0).any():
             strange = levels[int(codes[found < 0][0])]
-            raise ValueError(f"The model knows the levels {', '.join(map(str, known))}; got {strange}.")
+            raise ValueError(f"The model was fitted to the levels {', '.join(map(str, known))}; got {strange}.")
         return found
 
     def encode(self, y: Any) -> Array:
@@ -102,7 +102,7 @@ class NumberTargets:
     def restore(self, model: Any, one: bool, levels: NDArray[Any] | None, name: str) -> None:
         """What a file says of the targets."""
         if one and len(model.noises) != 1:
-            raise ModelFileError(f"{name} says one target and has {len(model.noises)}; save the model again.")
+            raise ModelFileError(f"{name} is marked as a model of one target and has {len(model.noises)}; save the model again.")
         if levels is not None and len(levels) != model.num_levels:
             raise ModelFileError(f"{name} names {len(levels)} levels and has {model.num_levels}; save the model again.")
         self.levels = levels

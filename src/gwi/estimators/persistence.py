@@ -72,7 +72,7 @@ def from_content(
     kinds: dict[str, type[GWIRegressor] | type[GWIClassifier]] = {"regressor": GWIRegressor, "classifier": GWIClassifier}
     kind = kinds.get(str(document.get("estimator")))
     if kind is None:
-        raise ModelFileError(f"{name} holds another kind of estimator than a regressor or a classifier; upgrade gwi to open it.")
+        raise ModelFileError(f"{name} holds an estimator that this version of gwi does not know; upgrade gwi to open it.")
     content, summary = _part(document, "model", dict, name), _part(document, "summary", dict, name)
     parameters = _part(document, "parameters", dict, name)
     known = kind().get_params(deep=False)
@@ -81,10 +81,12 @@ def from_content(
         estimator = kind(**chosen).set_params(device=device)
         estimator._check()
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ModelFileError(f"{name} has parameters of no estimator ({printable(error)}); save the model again.") from error
+        raise ModelFileError(
+            f"{name} has parameters that the estimator does not accept ({printable(error)}); save the model again."
+        ) from error
     estimator.model_, estimator.summary_ = decode_model(content, tensors, modules, device), decode_summary(summary)
     if not isinstance(estimator.model_, kind._model):
-        raise ModelFileError(f"{name} holds a model of another task than its estimator; save the model again.")
+        raise ModelFileError(f"{name} holds a model whose task is not that of its estimator; save the model again.")
     estimator._targets, estimator._fit = estimator._new_targets(), None
     try:
         estimator._seen = decode_seen(document, tensors)
@@ -104,7 +106,7 @@ def from_content(
         raise ModelFileError(f"{name}: {printable(error, 100)}; save the model again.") from error
     carried = math.prod(estimator.model_.embedding.shape) - num_features
     if carried != len(estimator.frame_predictors_) * len(estimator.model_.embedding.scales.y_scale):
-        raise ModelFileError(f"{name}: rows carry other values than its predictors give; save the model again.")
+        raise ModelFileError(f"{name}: stored rows have other values than its predictors give; save the model again.")
     # A parameter that was an object is not in the file; what it became is in the model.
     if "kernel" not in parameters:
         estimator.set_params(kernel=estimator.model_.posterior.kernel.prior_kernel)

@@ -67,7 +67,7 @@ class Predictor:
         device: str = "cpu",
     ):
         if not all(0 < level < 1 for level in (coverage, *quantiles)):
-            raise ValueError(f"coverage and quantiles lie strictly between 0 and 1; got {coverage} and {tuple(quantiles)}.")
+            raise ValueError(f"coverage and quantiles must be strictly between 0 and 1; got {coverage} and {tuple(quantiles)}.")
         self.path, self.coverage, self.quantiles, self.device = as_path(path), float(coverage), tuple(quantiles), device
         self.times = tuple(times)
         self._model: GWIRegressor | GWIClassifier | None = None

@@ -236,7 +236,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
         """Quantiles of y; the last axis runs over `quantiles`."""
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or ((levels <= 0) | (levels >= 1)).any():
-            raise ValueError(f"quantiles lie strictly between 0 and 1; got {quantiles}.")
+            raise ValueError(f"quantiles must be strictly between 0 and 1; got {quantiles}.")
         return self._shaped(self.model_.quantiles_of(self.model_.parts(self._rows(X, warns=True)), levels), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.95, *, strata: Any = None) -> Any:
@@ -250,7 +250,7 @@ class GWIRegressor(RegressorMixin, GWIEstimator):
                 the widest intervals of all, and a warning names it.
         """
         if not 0 < coverage < 1:
-            raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
+            raise ValueError(f"coverage must be strictly between 0 and 1; got {coverage}.")
         parts_of_rows = self.model_.parts(self._rows(X, warns=True))
         if strata is None:
             ends = self.model_.intervals_of(parts_of_rows, coverage, self.conformal)

@@ -17,7 +17,7 @@ from gwi.models.strata import LabelScores, Strata, needed_rows
 from gwi.tables.frames import frame_table, is_frame
 from gwi.tables.names import require_columns, some
 
-WIDEST = "the widest answer of all strata, without a promise"
+WIDEST = "the widest interval or set of all strata, whose coverage is not guaranteed"
 
 
 def stratum_values(X: Any, strata: Any, num_rows: int) -> NDArray[Any]:
@@ -28,9 +28,7 @@ def stratum_values(X: Any, strata: Any, num_rows: int) -> NDArray[Any]:
     """
     if isinstance(strata, str):
         if not is_frame(X):
-            raise ValueError(
-                f"strata={strata!r} is a column of a data frame, and the rows are none; pass one value for each row."
-            )
+            raise ValueError(f"strata={strata!r} names a column, and the rows are not a data frame; pass one value for each row.")
         table = frame_table(X).data
         require_columns([strata], table.column_names, "X")
         values = np.empty(len(table), dtype=object)
@@ -53,7 +51,9 @@ def strata_to_learn(X: Any, strata: Any, num_rows: int) -> NDArray[Any]:
     values = stratum_values(X, strata, num_rows)
     missing = np.array([value is None or value != value for value in values.tolist()], dtype=np.bool_)
     if missing.any():
-        raise ValueError(f"strata is missing in {int(missing.sum())} rows, the first is {int(missing.argmax())}; give it a name.")
+        raise ValueError(
+            f"strata is missing in {int(missing.sum())} rows, the first is {int(missing.argmax())}; fill these values in."
+        )
     require_order("strata", values)
     return np.array(values.tolist()) if values.dtype == object else values
 
@@ -67,7 +67,7 @@ def places_of(strata: Strata | None, X: Any, given: Any, num_rows: int, coverage
         ValueError: when the fit had no strata, or they are not one for each row.
     """
     if strata is None:
-        raise ValueError("The model has no strata: pass them to fit(X, y, strata=...), too.")
+        raise ValueError("The model was fitted without strata: pass them to fit(X, y, strata=...) as well.")
     values = stratum_values(X, given, num_rows)
     places = strata.places(values)
     new = places < 0
@@ -110,4 +110,4 @@ def warn_of_rare_classes(
 
 
 def _few(coverage: float) -> str:
-    return f"A coverage of {coverage:.4g} needs {needed_rows(coverage)} held-out rows, too many for"
+    return f"A coverage of {coverage:.4g} needs {needed_rows(coverage)} held-out rows, more than there are for"

@@ -81,7 +81,7 @@ class TargetColumn:
 class LabelColumn(TargetColumn):
     """Labels as text; where all are numbers, 1, 1.0 and 01 are one."""
 
-    unlike_rows = "their probabilities are less sure"
+    unlike_rows = "their probabilities are less certain"
 
     def read(self, table: Table, target: str, number_labels: bool | None) -> tuple[Table, NDArray[Any]]:
         """The rows that have a label."""
@@ -94,7 +94,8 @@ class LabelColumn(TargetColumn):
         num_labels = len(np.unique(y))
         if 2 * num_labels > len(y):
             raise UserError(
-                f"{place}: {num_labels} different labels in {len(y)} rows are too many to learn (for numbers: --task regression)."
+                f"{place}: {num_labels} different labels in {len(y)} rows are too many classes; choose another --target "
+                "(for numbers: --task regression)."
             )
 
     def number_labels(self, table: Table, target: str) -> bool | None:

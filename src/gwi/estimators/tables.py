@@ -161,14 +161,15 @@ def with_target(estimator: Estimator, target: str | None, event: str | None, mod
     encoder = encoder_of(estimator)
     num_targets = len(getattr(estimator.model_, "noises", [None]))
     if num_targets > 1:
-        raise UserError(f"Scores are those of one target; {model} has {num_targets}.")
+        raise UserError(f"Scores need a model of one target; {model} has {num_targets}.")
     if not (target or encoder.target):
         raise UserError(f"{model} was saved from Python and names no target; say which column of the table it is: --target NAME.")
     if event is not None:
         require_times(estimator, "--event", model)
     elif estimator._kind == "times" and encoder.event is None:
         raise UserError(
-            f"{model} was saved from Python and predicts times to an event; say which column tells whether it came: --event NAME."
+            f"{model} was saved from Python and predicts times to an event; say which column tells whether the event "
+            "happened: --event NAME."
         )
     named = replace(encoder, target=target or encoder.target, event=event or encoder.event)
     for option, name in (("--target", named.target), ("--event", named.event)):
@@ -311,7 +312,7 @@ def estimator_for(task: TaskName, choices: Choices) -> Estimator:
     """The estimator that the choices ask for, not fitted."""
     means = TARGETS[task].means()
     if choices.mean not in means:
-        raise UserError(f"--mean {choices.mean} is not known for {task}; choose from {', '.join(means)}.")
+        raise UserError(f"--mean {choices.mean} is not available for {task}; choose from {', '.join(means)}.")
     return TARGETS[task].estimator(
         means[choices.mean],
         choices.preset,

@@ -170,13 +170,13 @@ def few_inducing_points(model: Checkable, rows: Float[Tensor, "n D"], noise: Flo
         # No M points can do better than the first M eigenfunctions.
         spectrum = torch.linalg.eigvalsh(kernel_matrix(kernel, rows)).flip(-1)
         left = float(spectrum[num_inducing:].clamp_min(0).sum() / spectrum.sum())
-        best = f"; even the best {num_inducing} directions would leave {left:.1%} of the prior's"
+        best = f" (even the best {num_inducing} would leave {left:.1%} of the prior variance)"
     return Check(
         kind,
         value,
         severity,
-        f"{value:.0%} of what is unexplained at training rows is what {num_inducing} inducing points cannot express{best}.",
-        'Raise their number, as in Covariance(num_inducing=...), or choose a smoother kernel, such as kernel="rbf".',
+        f"{value:.0%} of the unexplained variance at training rows comes from having only {num_inducing} inducing points{best}.",
+        'Use more, as in Covariance(num_inducing=...), or choose a smoother kernel, such as kernel="rbf".',
         FEWER_COLUMNS,
     )
 
@@ -195,22 +195,27 @@ def lengthscales(kernel: Kernel, x: Float[Tensor, "N D"], generator: torch.Gener
     value = float(correlation.abs().amax(-1).median())
     severity = graded(-value, warning=-0.3, severe=-0.1)
     if severity is not None:
-        what = f"f at a training row and at the row most like it correlate by {value:.2g} only: rows tell nothing of each other."
+        what = (
+            f"The correlation of f at a training row and at the row most like it is only {value:.2g}: rows say little of "
+            "each other."
+        )
         longer = "Give the kernel longer length-scales, or a hyper-prior that keeps them long."
         return Check(kind, value, severity, what, longer, FEWER_COLUMNS)
     if smallest > 0.9999:
-        what = f"The least correlation of f at two training rows is {smallest:.6f}, so the kernel sees them all as one."
+        what = (
+            f"The smallest correlation of f between two training rows is {smallest:.6f}, so the kernel hardly tells rows apart."
+        )
         return Check(
             kind,
             smallest,
             "warning",
             what,
-            "Give the kernel shorter length-scales, or check that inputs carry a signal.",
-            "Check that the columns carry a signal.",
+            "Give the kernel shorter length-scales, or check that the columns help to predict the target.",
+            "Check that the columns help to predict the target.",
         )
     at_bound, total = _at_bounds(kernel)
     if at_bound:
-        what = f"{at_bound} of {total} length-scales stopped at a bound that the kernel sets them."
+        what = f"{at_bound} of {total} length-scales ended at a bound that the kernel has for them."
         wider = "Widen the bounds of lengthscale_constraint, or leave it out."
         return Check(kind, at_bound / total, "warning", what, wider, FEWER_COLUMNS)
     return Check(kind, value)
@@ -248,7 +253,7 @@ def collapsed_variance(variance: Float[Tensor, " J"], noise: Float[Tensor, " J"]
         kind,
         value,
         graded(-value, warning=-0.5, severe=-0.1),
-        f"The variance of f at training rows is worth {value:.2g} degrees of freedom, and a constant fitted to them has one.",
+        f"The variance of f at training rows amounts to {value:.2g} degrees of freedom; a fitted constant alone has one.",
         'Use Covariance(weight="auto") or covariance="titsias", and a kernel whose outputscale is not close to zero.',
         ANOTHER_MEAN,
     )
@@ -263,24 +268,24 @@ def tempering(factor: Float[Array, " T"], variance: Float[Tensor, " J"], of_nois
     value = float(factor[np.argmax(np.abs(np.log(factor)))])
     ratio = max(value, 1 / value)
     remedy, command_remedy = (
-        'Try another kernel or more inducing points, and tempering="auto" if you set it: away from data the factor is a guess.',
+        'Try another kernel or more inducing points, and tempering="auto" if you set it: far from the data this factor '
+        "is a guess.",
         ANOTHER_MEAN,
     )
     # Of f alone the factor has a bound; a fit that comes to it would go on.
     most = 10.0 if of_noise or value < 1 else MOST_TEMPERING
     if not of_noise and value > 1:
         remedy = (
-            "The likelihood may be too narrow, so that f stands in for noise: for counts that vary more than Poisson's take "
+            "The likelihood may be too narrow, so that f has to explain noise: for counts that vary more than Poisson's use "
             'likelihood="negative-binomial".'
         )
-        command_remedy = "Fit again with a likelihood that may vary more, such as --likelihood negative-binomial."
+        command_remedy = "Fit again with a likelihood that allows more variance, such as --likelihood negative-binomial."
     return Check(
         kind,
         value,
         graded(ratio, note=2.0, warning=4.0, severe=most),
-        f"The {'predictive variance' if of_noise else 'variance of f'} is multiplied by {value:.3g}: "
-        f"{'covariance and noise are' if of_noise else 'the covariance is'} taken to be {ratio:.3g} times too "
-        f"{'narrow' if value > 1 else 'wide'}.",
+        f"Tempering multiplies the {'predictive variance' if of_noise else 'variance of f'} by {value:.3g}: "
+        f"without this factor it would be {ratio:.3g} times too {'small' if value > 1 else 'large'}.",
         remedy,
         command_remedy,
     )

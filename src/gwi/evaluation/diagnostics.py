@@ -44,7 +44,7 @@ REMEDIES = {
     "student-t": 'Use tempering="auto", or StudentT(conformal=True)',
     "poisson": 'Where counts vary more than Poisson\'s use likelihood="negative-binomial", or Poisson(conformal=True)',
     "negative-binomial": 'Use NegativeBinomial("input-dependent"), or NegativeBinomial(conformal=True)',
-    "robust": "Targets that it takes for wrong lie outside: judge it on rows without them, or use Robust(conformal=True)",
+    "robust": "Outliers lie outside by design: diagnose it on rows without them, or use Robust(conformal=True)",
 }
 OTHER_REMEDY = 'Use likelihood="auto", which tries several, or a likelihood part with conformal=True'
 
@@ -87,8 +87,8 @@ class Diagnosis:
 
     def __str__(self) -> str:
         if not self.findings:
-            return f"Nothing found at {self.num_rows} rows."
-        count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''} at {self.num_rows} rows"
+            return f"Nothing found on {self.num_rows} rows."
+        count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''} on {self.num_rows} rows"
         return "\n".join([f"{count}, {len(self.severe)} severe", *(f"  {finding}" for finding in self.findings)])
 
 
@@ -197,10 +197,11 @@ def _mean_and_kernel(
         kind,
         float(value),
         graded(value, warning=0.15, severe=0.3) if chance < RARE else None,
-        f"The kernel is confident at {num_confident} of {len(confident)} rows, and at {value:.0%} of these the error is larger "
-        f"than at {usual:.0%} of the unseen rows that judged the fit (median error {own:.3g} "
+        f"The kernel is confident on {num_confident} of {len(confident)} rows, and on {value:.0%} of these the error is larger "
+        f"than on {usual:.0%} of the held-out rows of the fit (median error {own:.3g} "
         f"{unit}, {typical:.2g} predicted standard deviations).",
-        'Give the mean what the kernel assumes (periodic features, mean="svgp-all", a stack), or use a kernel that assumes less.',
+        'Use a mean that can follow what the kernel assumes (periodic features, mean="svgp-all", a stack), or use a '
+        "kernel that assumes less.",
         ANOTHER_MEAN,
     )
 
@@ -236,9 +237,10 @@ def _calibration(
         kind,
         float(value),
         graded(abs(value), note=0.05, warning=0.1, severe=0.2) if chance < RARE else None,
-        f"Intervals of {level:.0%} hold {level + value:.0%} of {num_rows} rows: too {'wide' if value > 0 else 'narrow'}.",
-        f"{remedy}; where rows differ from training rows, update(X, y) with some.",
-        "Fit again with rows like these among the training rows; until then read intervals with this gap in mind.",
+        f"{level:.0%} intervals contain {level + value:.0%} of {num_rows} rows: they are too "
+        f"{'wide' if value > 0 else 'narrow'}.",
+        f"{remedy}; if these rows differ from the training rows, call update(X, y) with some of them.",
+        "Fit again with rows like these among the training rows; until then keep this gap in mind when you read intervals.",
     )
 
 
@@ -253,8 +255,8 @@ def _duplicates(x: Float[Tensor, "N D"], training: Float[Tensor, "T D"] | None) 
         kind,
         value,
         graded(value, note=0.01, warning=0.1, severe=0.5),
-        f"{value:.0%} of the rows have the inputs of a training row, so scores on them flatter the model.",
-        "Hold out rows that training has not seen, and judge on those without a duplicate.",
+        f"{value:.0%} of the rows have the same inputs as a training row, so scores on them are too good.",
+        "Use rows that are not in the training data, nor copies of rows that are.",
     )
 
 
@@ -276,5 +278,5 @@ def far_from_training(x: Float[Tensor, "N D"], reference: Float[Tensor, "T D"]) 
         # Never severe by itself: where errors are known to be large, too, another finding says so.
         graded(value, note=0.02, warning=0.1),
         f"{value:.0%} of the rows are far from all training rows: farther than {limit:.2g} standard deviations of the inputs.",
-        "Measure some rows there and fit again; until then the mean extrapolates, and its error bars are the prior's at best.",
+        "Collect some rows there and fit again; until then the mean extrapolates, with error bars that are the prior's at best.",
     )

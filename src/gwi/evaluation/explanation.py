@@ -145,9 +145,9 @@ class Explanation:
             output: target or class; the one that is shown unless given.
         """
         if not -len(self) <= row < len(self):
-            raise ValueError(f"row is 0 to {len(self) - 1}, a place among the explained rows; got {row}.")
+            raise ValueError(f"row must be between 0 and {len(self) - 1}, a place among the explained rows; got {row}.")
         if output is not None and not 0 <= output < len(self.outputs):
-            raise ValueError(f"output is 0 to {len(self.outputs) - 1}; got {output}.")
+            raise ValueError(f"output must be between 0 and {len(self.outputs) - 1}; got {output}.")
         if len(self.outputs) == 1:
             return self.parts[row], self.standard_errors[row], float(self.base), float(self.variance[row])
         j = int(self.shown[row]) if output is None else output
@@ -224,7 +224,7 @@ class Explanation:
         of = f"{self.quantity} of {self.outputs[output]}" if len(self.outputs) > 1 else self.quantity
         found = [
             f"Row {self.rows[row]}: the variance of {of} is {variance:.4g} (standard deviation {variance**0.5:.4g}); "
-            f"{self.prior_share[row]:.0%} of the prior's is left"
+            f"{self.prior_share[row]:.0%} of the prior variance is left"
         ]
         lines = [("background rows", "", base, 0.0), *self.largest(row, output=output)]
         exact = not any(error != 0 for *_, error in lines)
@@ -243,9 +243,9 @@ class Explanation:
         known = [one for one in self.known[row] if one.weight >= LEAST_WEIGHT][:MOST_KNOWN]
         what = "training row" if self.of_training else "inducing point"
         if not known:
-            return [f"  No {what} says anything about it."]
+            return [f"  No {what} is informative about it."]
         shown = sorted(np.argsort(-np.abs(self.of(row)[0]), kind="stable")[:MOST_CELLS])
-        found = ["  Known rows that speak for it, and the share of the prior variance that each takes away by itself:"]
+        found = [f"  The most informative {what}s, and the share of the prior variance that each removes by itself:"]
         for one in known:
             cells = ", ".join(f"{self.columns[d]} = {_cut(one.cells[d])}" for d in shown if one.cells[d] != UNKNOWN)
             found.append(f"  {one.weight:6.0%}  {what} {one.row}{': ' if cells else ''}{cells}")

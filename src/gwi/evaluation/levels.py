@@ -137,15 +137,15 @@ def class_checks(probabilities: Float[Array, "N J"], y: NDArray[Any], classes: A
             "miscalibrated",
             gap,
             graded(abs(gap), note=0.02, warning=0.1, severe=0.2) if chance < RARE else None,
-            f"The model is {confidence.mean():.1%} sure on average and right at {confidence.mean() + gap:.1%} of {len(y)} rows: "
-            f"it is too {'modest' if gap > 0 else 'sure of itself'}.",
-            "Fit again with rows like these; until then take its probabilities with care.",
+            f"The model's mean confidence is {confidence.mean():.1%}, and it is right on {confidence.mean() + gap:.1%} "
+            f"of {len(y)} rows: it is {'under' if gap > 0 else 'over'}confident.",
+            "Fit again with rows like these; until then do not take its probabilities literally.",
         ),
         Check(
             "classes-have-shifted" if word == "Class" else "levels-have-shifted",
             float(off[worst]),
             graded(abs(count[worst] - expected[worst]) / len(y), note=0.02, warning=0.1) if is_off else None,
-            f"{word} {str(classes[worst])!r} comes {count[worst]} times where the probabilities add up to {expected[worst]:.1f}.",
-            f"These rows have other shares of the {many} than those of the fit; fit again with rows like these.",
+            f"{word} {str(classes[worst])!r} occurs {count[worst]} times; the probabilities add up to {expected[worst]:.1f}.",
+            f"The {many} have other shares in these rows than in the training rows; fit again with rows like these.",
         ),
     )

@@ -90,7 +90,7 @@ def interval_score(y: Any, lower: Any, upper: Any, coverage: float = 0.95) -> fl
     """
     low, high, target = _checked(y, lower, upper)
     if not 0 < coverage < 1:
-        raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
+        raise ValueError(f"coverage must be strictly between 0 and 1; got {coverage}.")
     return float(score_of_each(low, high, target, coverage).mean())
 
 
@@ -182,7 +182,7 @@ def _known(estimator: Any, y: Any) -> Any:
         ValueError: where only bounds of them may be known.
     """
     if _has_bounds(estimator):
-        raise ValueError('This score needs targets that are known; of bounds and times to an event scorer("neg_nll") is one.')
+        raise ValueError('This score needs known targets; for bounds and times to an event scorer("neg_nll") can be used.')
     targets = getattr(estimator, "_targets", None)
     if targets is None:
         return y

@@ -103,14 +103,14 @@ class Predictive:
         """The quantile of one level; of several levels the last axis runs over them."""
         levels = np.asarray(level, dtype=np.float64)
         if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
-            raise ValueError(f"Levels lie strictly between 0 and 1; got {level}.")
+            raise ValueError(f"Levels must be strictly between 0 and 1; got {level}.")
         found = [self._shaped([law.quantile(float(one)) for law in self.laws]) for one in np.atleast_1d(levels)]
         return found[0] if levels.ndim == 0 else np.stack(found, axis=-1)
 
     def interval(self, coverage: float = 0.95) -> Array:
         """The central interval with this probability; the last axis is (lower, upper)."""
         if not 0 < coverage < 1:
-            raise ValueError(f"coverage lies strictly between 0 and 1; got {coverage}.")
+            raise ValueError(f"coverage must be strictly between 0 and 1; got {coverage}.")
         return self.ppf([0.5 - coverage / 2, 0.5 + coverage / 2])
 
     def sample(self, size: int = 1, random_state: Any = None) -> Array:
@@ -163,7 +163,7 @@ class Predictive:
         """
         law = self.laws[0]
         if not isinstance(law, DiscreteLaw):
-            raise ValueError('Probabilities of values are those of likelihood="few-valued" and "ordinal"; ask for pdf or cdf.')
+            raise ValueError('Only likelihood="few-valued" and "ordinal" have probabilities of values; use pdf or cdf.')
         return law.probabilities.T
 
     def to_scipy(self) -> Any:
@@ -192,7 +192,7 @@ class Predictive:
         shape = (len(self),) if self.one else (len(self), len(self.laws))
         values = np.asarray(y, dtype=np.float64)
         if values.ndim and values.shape != shape:
-            raise ValueError(f"y is one number, or has the shape {shape} of the prediction; got {values.shape}.")
+            raise ValueError(f"y must be one number, or has the shape {shape} of the prediction; got {values.shape}.")
         values = np.broadcast_to(values, shape).reshape(len(self), -1)
         return list(zip(self.laws, values.T, strict=True))
 

@@ -77,8 +77,8 @@ def events_and_times(y: Any) -> tuple[Bool[NDArray[Any], " N"], Float[Array, " N
     between = ~is_event & ~(np.isinf(high) & np.isfinite(low))
     if between.any():
         raise ValueError(
-            f"This needs events and times without one; {int(between.sum())} targets lie between two bounds or below one. "
-            "concordance and d_calibration take these, too."
+            f"This needs times of events, or times at which there was no event yet; {int(between.sum())} targets lie "
+            "between two bounds or below one. concordance and d_calibration take these, too."
         )
     return is_event, low
 
@@ -226,7 +226,9 @@ def brier_at(y: Any, predicted: Any, times: Any, *, training: Any = None) -> Arr
     last = float(time.max())
     stays, stayed = curve.at(at), curve.before(time)
     if (at >= last).any() or (stays <= 0).any() or (stayed[is_event & (time <= at.max())] <= 0).any():
-        raise ValueError(f"Times lie before the last at which a row is watched, {last:g} here; got {at.min():g} to {at.max():g}.")
+        raise ValueError(
+            f"Times must be before the end of the longest follow-up, {last:g} here; got {at.min():g} to {at.max():g}."
+        )
     came, open_ = (time[:, None] <= at) & is_event[:, None], time[:, None] > at
     with np.errstate(divide="ignore"):
         found = np.where(came, np.square(survival) / stayed[:, None], 0.0) + np.where(open_, np.square(1 - survival) / stays, 0.0)

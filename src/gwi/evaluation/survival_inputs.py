@@ -14,7 +14,7 @@ def as_times(times: Any) -> Array:
     """One number or a list of them."""
     at = np.atleast_1d(np.asarray(times, dtype=np.float64))
     if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
-        raise ValueError(f"times is one number or a list of them; got {times!r}.")
+        raise ValueError(f"times must be one number or a list of them; got {times!r}.")
     return at
 
 

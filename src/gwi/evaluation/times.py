@@ -137,7 +137,7 @@ def time_checks(law: Any, bounds: Float[Array, "N 2"]) -> tuple[Check, ...]:
         f"Events come {'earlier' if gap > 0 else 'later'} than predicted: by the time by which {level:.0%} of {len(bounds)} rows "
         f"should have theirs, {level + gap:.0%} had (D-calibration, p = {found.p_value:.1g}).",
         "Fit again with rows like these, or with another shape of the noise, as in Censored(shape=...).",
-        "Fit again with rows like these among the training rows; until then read survival with this gap in mind.",
+        "Fit again with rows like these among the training rows; until then keep this gap in mind when you read survival.",
     )
     return off, _order(bounds, predicted.medians(), num_events)
 
@@ -153,8 +153,8 @@ def _order(bounds: Float[Array, "N 2"], medians: Array, num_events: int) -> Chec
         kind,
         value,
         None if num_events < FEW_EVENTS or not is_chance else "warning" if is_wrong else "note",
-        f"Predicted times put {value:.0%} of the pairs of rows in the right order (C-index); by lot it would be 50%.",
-        "These rows are not like those of the fit; fit again with some of them."
+        f"Predicted times put {value:.0%} of the pairs of rows in the right order (C-index); chance alone gives 50%.",
+        "These rows differ from the training rows; fit again with some of them."
         if is_wrong
-        else "Give it columns that have to do with the time; until then its curves say about the same of every row.",
+        else "Add columns that help to predict the time; now all rows have about the same curve.",
     )

@@ -144,7 +144,7 @@ class ClassificationTask(Task):
     def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
         """Refuse a mean that has not one output a class."""
         if len(values) != num_outputs:
-            raise ValueError(f"{what} gives {len(values)} outputs a row; there are {num_outputs} classes.")
+            raise ValueError(f"{what} gives {len(values)} outputs per row; there are {num_outputs} classes.")
 
     def learn_named(
         self, name: str, data: FitData, prior: PriorFit, basis: Float[Tensor, "M D"], options: FitOptions, place: int

@@ -141,13 +141,13 @@ def folds(cv: Any, x: NDArray[Any], y: NDArray[Any], groups: NDArray[Any] | None
     """
     if isinstance(cv, str) and cv == "time":
         if groups is not None:
-            raise ValueError('cv="time" orders folds by the rows, which groups would break; pass one of the two.')
+            raise ValueError('cv="time" keeps rows in order, which groups would break; pass one of the two.')
         return time_folds(len(x))
     if isinstance(cv, str | Integral):
         assert groups is not None
         num_groups = len(np.unique(groups))
         if num_groups < 2:
-            raise ValueError("groups has one value for all rows; each fold needs groups that others have not seen. Leave it out.")
+            raise ValueError("groups has the same value in all rows, so no group can be held out. Leave groups out.")
         num_folds = min(NUM_FOLDS if isinstance(cv, str) else int(cv), num_groups)
         kind = StratifiedGroupKFold if stratified else GroupKFold
         cv = kind(num_folds, shuffle=True, random_state=seed)
@@ -157,8 +157,8 @@ def folds(cv: Any, x: NDArray[Any], y: NDArray[Any], groups: NDArray[Any] | None
         learned[k, np.asarray(train)] = True
         if learned[k].sum() < 2 or not len(test) or learned[k, np.asarray(test)].any():
             raise ValueError(
-                f"cv's fold {k} learns from {learned[k].sum()} rows and judges {len(test)}; each needs at least two rows to "
-                "learn from, and others to judge."
+                f"Fold {k} of cv has {learned[k].sum()} training rows and {len(test)} test rows; it needs at least two "
+                "training rows, and at least one other row to test on."
             )
     row = np.concatenate([np.asarray(test) for _, test in pairs])
     return Folds(row, np.repeat(np.arange(len(pairs)), [len(test) for _, test in pairs]), learned)
@@ -173,7 +173,7 @@ def time_folds(num_rows: int) -> Folds:
     starts = np.unique(np.round(np.linspace(TIME_START, 1, NUM_FOLDS, endpoint=False) * num_rows).astype(np.int64))
     if num_rows < FEWEST_IN_TIME:
         raise ValueError(
-            f'cv="time" needs at least {FEWEST_IN_TIME} rows, some to learn from before those that judge; got {num_rows}.'
+            f'cv="time" needs at least {FEWEST_IN_TIME} rows, so that some come before the held-out rows; got {num_rows}.'
         )
     later = [np.arange(start, num_rows) for start in starts]
     fold = np.repeat(np.arange(len(starts)), [len(rows) for rows in later])

@@ -75,14 +75,14 @@ class FrameMean(nn.Module):
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "J N"]:
         """There is none of numbers alone."""
-        raise RuntimeError("The mean sees data frames, and has no value at numbers.")
+        raise RuntimeError("This mean takes data frames, and cannot predict from plain numbers.")
 
 
 def _asked(item: OnFrames, data: FitData, task: Task) -> Member:
     start = time.perf_counter()
     if item.judging is None:
         raise ValueError(
-            f"The fitted {item.name} may have seen the training rows, so they cannot judge its errors. "
+            f"The fitted {item.name} may have been trained on these rows, and then its errors on them are too small. "
             "Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen))."
         )
     model = booster_of(item.predictor) or item.predictor

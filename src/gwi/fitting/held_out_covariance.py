@@ -52,8 +52,8 @@ def said_of_gap(covariances: Sequence[HeldOutCovariance]) -> str:
     if gap <= ROUGH_TOLERANCE:
         return ""
     return (
-        f"the covariance has a duality gap of {gap:.1e}, above {ROUGH_TOLERANCE:.0e}: its solver stopped early, or it was "
-        'cut at the prior; covariance="titsias" has a closed form'
+        f"the solver of the covariance stopped early, or the covariance was cut at the prior (duality gap {gap:.1e}, "
+        f'wanted {ROUGH_TOLERANCE:.0e}); covariance="titsias" needs no solver'
     )
 
 
@@ -83,7 +83,7 @@ class HeldOutCovariance:
 def said_of_context(covariances: Sequence[HeldOutCovariance]) -> str:
     """What a reader should know of W₂ beyond the data; nothing where it is on the data alone."""
     share = max(part.context_share for part in covariances)
-    return f"rows beyond the data have {share:.1%} of the weight in W₂" if share else ""
+    return f"points beyond the data have {share:.1%} of the weight in the Wasserstein distance W₂" if share else ""
 
 
 @torch.no_grad()
@@ -176,7 +176,9 @@ class CovarianceSolver:
                 continue
             if self.divergence == "wasserstein" and self.weight != "auto":
                 beta = self._squared_weight(level, beta)
-                self.said = f"W₂ with the weight {self._fixed_weight:.3g} is W₂² with {beta:.3g} at its minimum"
+                self.said = (
+                    f"the optimum for W₂ with weight {self._fixed_weight:.3g} is the optimum for W₂² with weight {beta:.3g}"
+                )
             if self.kind == "titsias":
                 optimum = (*self._titsias(level * (beta or 1.0)), 0.0)
             else:

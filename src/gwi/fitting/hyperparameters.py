@@ -117,10 +117,10 @@ def row_kernel(kernel: Any, num_features: int, num_rows: int | None = None) -> t
     if isinstance(kernel, Kernel):
         return kernel.double(), ""
     if not isinstance(kernel, str) or kernel not in NAMED_KERNELS:
-        raise ValueError(f'kernel is "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {kernel!r}.')
+        raise ValueError(f'kernel must be "rbf", "matern32", "matern52", "rq" or a GPyTorch kernel; got {kernel!r}.')
     if num_rows is not None and is_wide(num_rows, num_features):
         note = (
-            f"{num_features} columns for {num_rows} rows: the kernel looks at the few that predict the target, and at all alike"
+            f"{num_features} columns for {num_rows} rows: the kernel uses the few that predict the target, and all with one scale"
         )
         return default_kernel(num_features, ard=False, **NAMED_KERNELS[kernel]), note
     ard = num_features <= MOST_LENGTHSCALES

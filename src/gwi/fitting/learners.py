@@ -97,7 +97,7 @@ def learn(
         module = item.module if isinstance(item, Frozen) else item
         # A copy: the posterior holds its parts still, and the user's network keeps its flags.
         mean = ModuleMean(copy.deepcopy(module).eval())
-        return frozen_learner(mean, "a torch module is taken as it is: it", data, task, name, " " + TRAIN_HERE)
+        return frozen_learner(mean, "a torch module is used as it is: it", data, task, name, " " + TRAIN_HERE)
     if library_of(item) is not None and is_fitted(item):
         return frozen_learner(FixedMean(task.plain(booster_of(item))), f"the fitted {name}", data, task, name)
     if task.is_predictor(item):
@@ -106,7 +106,7 @@ def learn(
         return frozen_learner(FixedMean(task.plain(item)), f"the fitted {name}", data, task, name)
     if callable(item) and not hasattr(item, "fit"):
         return frozen_learner(FixedMean(item), "a function", data, task, name)
-    raise ValueError(f"mean is {task.wanted}; got {item!r}.")
+    raise ValueError(f"mean must be {task.wanted}; got {item!r}.")
 
 
 @torch.no_grad()
@@ -271,7 +271,7 @@ def frozen_learner(mean: nn.Module, what: str, data: FitData, task: Task, name: 
     what = what[0].upper() + what[1:]
     if data.held_out.may_be_known:
         raise ValueError(
-            f"{what} may have seen the training rows, so they cannot judge its errors. "
+            f"{what} may have been trained on these rows, and then its errors on them are too small. "
             f"Pass rows it has not seen: fit(X, y, validation=(X_unseen, y_unseen)).{advice}"
         )
     with torch.no_grad():
@@ -359,8 +359,8 @@ def require_weights(estimator: Any, weight: NDArray[Any], name: str) -> None:
     whole = np.allclose(counts * weight.min(), weight) and counts.sum() <= 10 * len(weight)
     if not whole and _weight_argument(estimator) is None:
         raise ValueError(
-            f"{name} takes no sample_weight, and the weights are no small multiples of one another that rows could be repeated "
-            "by; leave the weights out, or choose a mean that takes them."
+            f"{name} takes no sample_weight, and these weights are not small whole multiples of one another, so rows "
+            "cannot be repeated instead; leave the weights out, or choose a mean that takes them."
         )
 
 

@@ -87,9 +87,9 @@ def chosen(
         keeps_mean: whether a mean is given whose values predictions shall be, so that nothing is cut.
     """
     if are_bounds:
-        return Choice(Censored(), "likelihood censored: targets are events with times, or bounds")
+        return Choice(Censored(), 'likelihood="auto" chose censored: targets are events with times, or bounds')
     if are_levels:
-        return Choice(Ordinal(), "likelihood ordinal: targets are levels in order")
+        return Choice(Ordinal(), 'likelihood="auto" chose ordinal: targets are levels in order')
     if y.shape[1] > 1 or keeps_mean:
         return Choice(Gaussian(), "")
     values = y[:, 0]
@@ -137,7 +137,7 @@ class _Candidate:
     def why(self, scores: str = "") -> str:
         """What to say of the choice."""
         said = "; ".join(filter(None, (self.reason, scores)))
-        return f"likelihood {self.name}: {said}" if said else ""
+        return f'likelihood="auto" chose {self.name}: {said}' if said else ""
 
     def scores(self, look: _Look) -> Array:
         """−log p of each row, from the rows of the other half; of values on a grid −log P."""
@@ -185,7 +185,7 @@ def _candidates(values: Array) -> list[_Candidate]:
     found = []
     if counted:
         family_of_counts = NegativeBinomialFamily()
-        found.append(_Candidate(NegativeBinomial(), "targets are whole numbers from 0 on", family=family_of_counts))
+        found.append(_Candidate(NegativeBinomial(), "targets are whole numbers of at least 0", family=family_of_counts))
     if few:
         centre, std = float(values.mean()), float(values.std())
         middles = tuple(((known[1:] + known[:-1]) / 2 - centre) / std)
@@ -252,7 +252,9 @@ class _Look:
                 ridge = RidgeCV(np.logspace(-4, 2, 7), alpha_per_target=True)
                 models.append((ridge, rbf_kernel(self.x, centres, 1 / (2 * width**2 * self.x.shape[1]))))
             for place, (model, x) in zip(found, models, strict=True):
-                model.fit(x[train], z[train], self.weight[train])
+                # Trees warn of a single target as a column.
+                target = z[train, 0] if model is trees and z.shape[1] == 1 else z[train]
+                model.fit(x[train], target, self.weight[train])
                 place[test] = model.predict(x[test]).reshape(-1, z.shape[1])
         # What lies beyond all targets is none.
         found = np.clip(found, z.min(0), z.max(0))
@@ -336,5 +338,5 @@ def _best(candidates: list[_Candidate], scores: dict[str, Array], look: _Look) -
         if gain > SURE * error and (held is candidates[0] or gain > gains[held.name][0]):
             held = candidate
     means = {name: float(np.average(score, weights=look.weight)) for name, score in scores.items()}
-    said = "held-out NLL of a first look " + ", ".join(f"{name} {value:.4g}" for name, value in means.items())
+    said = "held-out NLL of a quick first fit: " + ", ".join(f"{name} {value:.4g}" for name, value in means.items())
     return Choice(held.part, held.why(said), held.low, held.counts)

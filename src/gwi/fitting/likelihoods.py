@@ -54,14 +54,14 @@ def likelihood_part(asked: Any) -> Any:
             return Gaussian()
         if asked not in LIKELIHOODS:
             known = ", ".join(f'"{name}"' for name in ("auto", *LIKELIHOODS))
-            raise ValueError(f"likelihood is {known}, or an object; got {asked!r}.")
+            raise ValueError(f"likelihood must be {known}, or an object; got {asked!r}.")
         return LIKELIHOODS[asked]()
     if isinstance(asked, (*LIKELIHOODS.values(), Family)):
         return asked
     if hasattr(asked, "expected_log_prob"):
         return TorchFamily(asked)
     raise ValueError(
-        f"likelihood is a name, a part such as gwi.Poisson(), an object with the functions of Family, or one of GPyTorch; "
+        f"likelihood must be a name, a part such as gwi.Poisson(), an object with the functions of Family, or one of GPyTorch; "
         f"got {asked!r}."
     )
 
@@ -118,7 +118,7 @@ def task_of(part: Any, y: Float2D, weight: Array, tempering: Tempering) -> Task:
         raise ValueError(f"The likelihood {name} is of one target; got {y.shape[1]}. Fit one model for each.")
     values = y[:, 0]
     if isinstance(part, Poisson | NegativeBinomial):
-        _require((y >= 0) & (y == np.round(y)), y, "counts are whole numbers from 0 on")
+        _require((y >= 0) & (y == np.round(y)), y, "counts are whole numbers of at least 0")
         family: Family = PoissonFamily() if isinstance(part, Poisson) else NegativeBinomialFamily()
         return LinkedTask((family,), link="log", tempering=tempering, noise=getattr(part, "noise", "constant"))
     if isinstance(part, Gamma):
@@ -127,7 +127,7 @@ def task_of(part: Any, y: Float2D, weight: Array, tempering: Tempering) -> Task:
         return LinkedTask((GammaFamily(),), link="log", unit=unit, tempering=tempering, noise=part.noise)
     if isinstance(part, Beta):
         low, high = float(part.low), float(part.high)
-        _require((y >= low) & (y <= high), y, f"with the likelihood Beta a target lies between {low:g} and {high:g}")
+        _require((y >= low) & (y <= high), y, f"with the likelihood Beta a target must be between {low:g} and {high:g}")
         at_bounds = bool(((values == low) | (values == high)).any())
         family = BetaFamily(low, high, margin=0.5 / len(y) if at_bounds else 0.0)
         return LinkedTask((family,), link="logit", tempering=tempering, noise=part.noise)
@@ -176,7 +176,7 @@ def _censored(part: Censored, y: Float2D, weight: Array, tempering: Tempering) -
         raise ValueError(f"{int((~known.any(1)).sum())} targets have no bound at all; leave these rows out.")
     exact = bounds[:, 0] == bounds[:, 1]
     if not (exact | known.all(1)).any():
-        raise ValueError("No target is known, nor lies between two bounds: there is nothing to learn a spread from.")
+        raise ValueError("No target is known or lies between two bounds, so the spread cannot be learned.")
     positive = bool((bounds[known[:, 1], 1] > 0).all() and (bounds[exact, 0] > 0).all() and (bounds[known[:, 0], 0] >= 0).all())
     log = positive if part.log == "auto" else bool(part.log)
     if log and not positive:

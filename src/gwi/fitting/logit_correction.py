@@ -193,5 +193,5 @@ def corrected(held_out: HeldOut, prior: PriorFit, z: Float[Tensor, "M D"], stack
     kernel_mean = KernelMean(prior.kernel, z, correction.coefficients / (amplitude * correction.scale))
     mean = SumMean([member.mean, kernel_mean, ConstantMean(correction.offset / correction.scale)])
     better = replace(member, mean=mean, held_out=correction.held_out / correction.scale)
-    said = f"logits corrected by {len(held_out.x)} unseen rows, prior variance {correction.variance:g}"
+    said = f"logits corrected on {len(held_out.x)} held-out rows, with prior variance {correction.variance:g}"
     return replace(stacked, members=(better,), scale=correction.scale), said

@@ -105,7 +105,7 @@ def checked_tempering(tempering: Any) -> float | TemperingName | None:
         return cast("TemperingName | None", tempering)
     # A factor of zero leaves the mean alone.
     if not isinstance(tempering, Real) or isinstance(tempering, bool) or not 0 <= float(tempering) < math.inf:
-        raise ValueError(f'tempering is "auto", "per-class", a factor of at least zero, or None; got {tempering!r}.')
+        raise ValueError(f'tempering must be "auto", "per-class", a factor of at least zero, or None; got {tempering!r}.')
     return float(tempering)
 
 

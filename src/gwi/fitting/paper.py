@@ -114,7 +114,7 @@ def fit_paper(
         ValueError: when there are too few rows, nothing in them varies, or there are fewer training rows than inducing points.
     """
     if kind not in INDUCING_FACTORS:
-        raise ValueError(f'kind is "network" or "svgp"; got {kind!r}.')
+        raise ValueError(f'kind must be "network" or "svgp"; got {kind!r}.')
     if len(x) < ROWS_PER_VALIDATION_ROW:
         raise ValueError(
             f"The paper's protocol needs at least {ROWS_PER_VALIDATION_ROW} rows, one of them for validation; got {len(x)}."
@@ -299,7 +299,7 @@ def paper_fit(part: Paper, tempering: Tempering, data: FitData, options: FitOpti
     if len(data.y) != 1:
         raise ValueError(f"The paper's protocol takes one target; got {len(data.y)}: fit one estimator for each.")
     if not torch.isclose(data.weight, data.weight[:1]).all():
-        raise ValueError("The paper's protocol knows no sample weights; leave them out, or choose another mean.")
+        raise ValueError("The paper's protocol takes no sample weights; leave them out, or choose another mean.")
     fit = fit_paper(
         data.x,
         data.y[0],

@@ -29,7 +29,7 @@ def with_prior_mean(task: Task, data: FitData, options: FitOptions) -> Task:
     if asked is None:
         return task
     if isinstance(asked, str) or not (hasattr(asked, "predict") or callable(asked)):
-        raise ValueError(f"prior_mean is a fitted predictor or a function from rows to targets; got {asked!r}.")
+        raise ValueError(f"prior_mean must be a fitted predictor or a function from rows to targets; got {asked!r}.")
     if data.is_sample:
         raise ValueError("prior_mean is for rows in memory, as arrays or a frame of numbers.")
     mean = ModuleMean(asked) if isinstance(asked, nn.Module) else FixedMean(task.plain(asked))
@@ -64,8 +64,8 @@ def finite_means(means: Sequence[Any] | None, options: FitOptions) -> Sequence[A
 def infinite(name: str) -> ValueError:
     """What to say where KL is asked for with another mean."""
     return ValueError(
-        f"KL(Q, P) is infinite for the mean {name!r}: two Gaussian measures on functions are singular to each other unless their "
-        'means differ by a function of the space of the prior\'s kernel. Use mean="svgp", or divergence="wasserstein-squared", '
+        f"KL(Q, P) is infinite for the mean {name!r}: two Gaussian measures on functions are singular to each other unless the "
+        'difference of their means is in the RKHS of the prior\'s kernel. Use mean="svgp", or divergence="wasserstein-squared", '
         "which is finite for any mean."
     )
 

@@ -122,9 +122,7 @@ class RegressionTask(Task):
             sparse = PathLasso(max_iter=LASSO_STEPS, precompute=False) if equal else LassoCV()
             return estimator_learner(sparse, data, self, name=name, standardised=True)
         if name == "svgp-all" and data.is_sample:
-            raise ValueError(
-                'mean="svgp-all" has a basis function for every row, which rows from a stream are too many for; use "svgp".'
-            )
+            raise ValueError('mean="svgp-all" has a basis function for every row, too many where rows are streamed; use "svgp".')
         fits, scale = (prior, *prior.without_folds), scaled_noise(options)
         noises = [fit.noise_variance if fit.noise_variances is None else fit.noise_variances[:, None] for fit in fits]
         noises = noises if scale == 1 else [scale * noise for noise in noises]
@@ -159,8 +157,8 @@ class RegressionTask(Task):
             worst = float((predicted - y).abs().max())
             if not worst <= LARGEST_ERROR:
                 raise ValueError(
-                    f"The mean {member.name!r} errs by {worst:.3g} standard deviations of the target at rows that judge it, "
-                    "which is too much to learn from; look for values of these rows or their targets far beyond all others."
+                    f"The mean {member.name!r} is wrong by {worst:.3g} standard deviations of the target on held-out rows, "
+                    "too much to be of use; look for extreme values in the rows and the targets."
                 )
 
         return _weighed(members, held_out, weight.expand_as(y))

@@ -210,7 +210,7 @@ def stream_data(
     if y_judge.shape[0] != y.shape[0]:
         raise ValueError(f"validation needs {y.shape[0]} target(s), like the training rows; got {y_judge.shape[0]}.")
     held_out = HeldOut(x_judge, y_judge, torch.ones_like(y_judge[0]), None, may_be_known=found.num_judges > 0)
-    note = f"rows were read from a stream; {len(judges)} rows judge, and {len(x)} more were sampled for prior and inducing points"
+    note = f"rows were streamed; {len(judges)} of them are held out, {len(x)} more are the sample for prior and inducing points"
     return StreamData(x, y, torch.ones_like(y[0]), held_out, scales, generator, stream, classes, note=note)
 
 
@@ -228,7 +228,7 @@ def _require_one_source(source: RowSource, processes: ProcessGroup) -> None:
             rows = [f"{sum(sizes)} rows in {len(sizes)} groups" for sizes, _ in (seen[0], other)]
             raise UserError(
                 f"Process 0 was given {rows[0]}, process {rank} {rows[1]}, and they are not the same rows; give all of them the "
-                "same files, source or loader with all rows: they share the rows by themselves."
+                "same files, source or loader with all rows: they divide the rows among themselves."
             )
 
 

@@ -274,7 +274,7 @@ class Task(ABC):
     def require_outputs(self, values: Float[Tensor, "K n"], num_outputs: int, what: str = "The network") -> None:
         """Refuse a mean that has not one output for each target or class."""
         if len(values) != num_outputs:
-            raise ValueError(f"{what} gives {len(values)} outputs a row; there are {num_outputs} target(s).")
+            raise ValueError(f"{what} gives {len(values)} outputs per row; there are {num_outputs} target(s).")
 
     def is_predictor(self, item: Any) -> bool:
         """Whether an object fits and predicts what this task needs."""

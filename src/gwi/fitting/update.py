@@ -26,15 +26,15 @@ def updated(model: Any, summary: Summary, x: NDArray[Any], y: NDArray[Any], weig
     total = before + len(x)
     if total > MOST_ROWS:
         raise ValueError(
-            f"update holds at most {MOST_ROWS:,} new rows, whose joint covariance it keeps; these would be {total:,}. Fit again "
-            "on all rows."
+            f"update takes at most {MOST_ROWS:,} new rows in all, as it keeps their joint covariance; with these there "
+            f"are {total:,}. Fit again on all rows."
         )
     new = model.given(x, y, weight)
     if isinstance(new.embedding, StandardisedRows) and len(x):
         new = replace(new, embedding=new.embedding.reaching(x), cached=new.cached)
     note = "; ".join(part for part in summary.note.split("; ") if part and not part.endswith(_SAID))
-    said = f"{total} rows by update: {_SAID}"
+    said = f"{total} rows added by update: {_SAID}"
     return new, replace(summary, num_rows=summary.num_rows + len(x), note="; ".join(filter(None, (note, said))))
 
 
-_SAID = "mean and covariance learned them, all else is as fitted, and a saved model holds them with their errors"
+_SAID = "only mean and covariance changed, and a saved model contains these rows and their residuals"

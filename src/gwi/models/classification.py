@@ -191,9 +191,9 @@ class ClassificationModel:
         of each other, the curvature of the softmax is taken by its diagonal, which knows the differences of logits less well.
         """
         if self.epsilon is not None:
-            raise ValueError('update needs likelihood="softmax": robust-max has no curvature to learn by. Fit again on all rows.')
+            raise ValueError('update needs likelihood="softmax": a robust-max model cannot be updated. Fit again on all rows.')
         if not (self.tempering_factor > 0).all():
-            raise ValueError("update learns by the variance of the logits, and tempering=0 leaves none. Fit again on all rows.")
+            raise ValueError("update needs a variance of the logits, and tempering=0 leaves none. Fit again on all rows.")
         x = torch.cat(list(self.rows(X)))
         mean, covariance = self.cached.joint(x)
         indicators = torch.eye(len(self.classes), dtype=x.dtype, device=x.device)[:, torch.as_tensor(y, device=x.device)]

@@ -84,14 +84,17 @@ class Summary:
         kept = "labels" if self.num_classes else "targets"
         lines = [f"{self.num_rows} rows, {classes}{self.num_inducing} inducing points, {self.seconds:.1f} s"]
         if self.stores_all_rows:
-            lines.append(f"  every row is kept as an inducing or basis point: a saved model holds all inputs, no {kept}")
+            lines.append(
+                "  every training row is an inducing or basis point: a saved model contains the inputs of all rows, "
+                f"but no {kept}"
+            )
         for member in self.members:
             score = f"held-out {self.score_name} {listed(member.scores, '.4g')}"
             lines.append(f"  mean {member.name:<16} weight {listed(member.weights, '.2f')}  {score}  {member.seconds:.1f} s")
         lines += self._of_classes() if self.num_classes else self._of_numbers()
         if any(self.disagreement_weight):
             shown = listed(self.disagreement_weight, ".2f")
-            lines.insert(-1, f"  where the means disagree, {shown} times their spread is added to the variance")
+            lines.insert(-1, f"  disagreement of the means adds {shown} times their spread to the variance")
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,30 +109,31 @@ class Summary:
         if not self.degrees_of_freedom:
             return self._of_likelihood()
         kinds = ", ".join("constant" if p == math.inf else "by a network" if p == 0 else "input-dependent" for p in self.noise)
-        weight = "" if self.covariance == "titsias" else f", weight of W₂² {listed(self.divergence_weight, '.3g')}"
+        weight = "" if self.covariance == "titsias" else f", W₂² weight {listed(self.divergence_weight, '.3g')}"
         tails = ", ".join("normal" if d == math.inf else f"t with {d:g} degrees of freedom" for d in self.degrees_of_freedom)
         before, after = self.held_out_nll
         if self.likelihood == "log-normal":
-            units = "RMSE is that of the target's logarithm, whose"
+            units = "RMSE is of the target's logarithm, whose"
         else:
             units = "RMSE and NLL are in the target's own units; its"
         return [
             *([] if self.likelihood in ("gaussian", "student-t") else [f"  likelihood {self.likelihood}"]),
             f"  covariance {self.covariance}{weight}; noise {kinds}",
-            f"  held-out NLL {before:.4g}, tempered by {listed(self.tempering, '.3f')}: {after:.4g}; tails {tails}",
+            f"  held-out NLL {before:.4g}, after tempering (variance times {listed(self.tempering, '.3f')}) {after:.4g}; "
+            f"tails {tails}",
             f"  {units} standard deviation is {listed(self.target_std, '.4g')}",
         ]
 
     def _of_likelihood(self) -> list[str]:
-        weight = "" if self.covariance == "titsias" else f", weight of W₂² {listed(self.divergence_weight, '.3g')}"
+        weight = "" if self.covariance == "titsias" else f", W₂² weight {listed(self.divergence_weight, '.3g')}"
         spread = "" if math.isnan(self.dispersion) else f", dispersion {self.dispersion:.3g}"
-        depends = ", by row" if self.noise and math.isfinite(self.noise[0]) and spread else ""
-        tempered = "" if self.tempering[0] == 1 else f"; variance of f times {self.tempering[0]:.3g}"
+        depends = ", varying by row" if self.noise and math.isfinite(self.noise[0]) and spread else ""
+        tempered = "" if self.tempering[0] == 1 else f"; variance of f multiplied by {self.tempering[0]:.3g}"
         before, after = self.held_out_nll
         return [
             f"  likelihood {self.likelihood}{spread}{depends}",
             f"  covariance {self.covariance}{weight}{tempered}",
-            f"  held-out {self.score_name} {before:.4g} of the mean alone, {after:.4g} with its covariance",
+            f"  held-out {self.score_name}: mean alone {before:.4g}, with covariance {after:.4g}",
         ]
 
     def _of_classes(self) -> list[str]:
@@ -137,10 +141,10 @@ class Summary:
         factors = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
         before, after = self.held_out_nll
         return [
-            f"  covariance {self.covariance}; logits times {self.logit_scale:.3g}, their variance times {factors}",
-            f"  held-out NLL {before:.4f} of the mean alone, {after:.4f} with its covariance, "
-            f"{math.log(self.num_classes):.4f} of equal guesses",
-            *([] if self.held_out_accuracy is None else [f"  {self.held_out_accuracy:.1%} of held-out rows are predicted right"]),
+            f"  covariance {self.covariance}; logits multiplied by {self.logit_scale:.3g}, their variance by {factors}",
+            f"  held-out NLL: mean alone {before:.4f}, with covariance {after:.4f}, "
+            f"equal probabilities {math.log(self.num_classes):.4f}",
+            *([] if self.held_out_accuracy is None else [f"  {self.held_out_accuracy:.1%} accuracy on held-out rows"]),
         ]
 
 

@@ -42,7 +42,7 @@ def export(estimator: Any, path: str | os.PathLike[str], levels: Sequence[float]
     """
     levels = tuple(float(level) for level in levels)
     if not all(0 < level < 1 for level in levels):
-        raise UserError(f"levels lie strictly between 0 and 1; got {levels}.")
+        raise UserError(f"levels must be strictly between 0 and 1; got {levels}.")
     if not overwrite and is_taken(path):
         raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True to replace it.")
     return write_atomically(path, content(estimator, levels))

@@ -83,7 +83,10 @@ class MeanWriter:
     def convex(self, mean: means.ConvexMean, x: Value, shape: tuple[int, ...]) -> Value:
         """A stack inside of a mean."""
         if mean.handover is not None:
-            raise UnexportableError("A stack that hands over cannot be exported to ONNX inside of another mean; stack it alone.")
+            raise UnexportableError(
+                "A stack whose means replace one another far from the data cannot be exported to ONNX inside another "
+                "mean; use it alone."
+            )
         weights = np.broadcast_to(numbers(mean.weights), (self.num_outputs, len(mean.means)))
         parts = [(self.values(part, x, shape), w) for part, w in zip(mean.means, weights.T, strict=True) if w.any()]
         found = parts[0][0] * parts[0][1][None]

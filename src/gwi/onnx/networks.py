@@ -122,8 +122,8 @@ def traced_values(g: Graph, called: nn.Module, network: nn.Module, x: Value, sha
         raise UnexportableError(f"torch cannot export {own_name(network)} to ONNX ({said}).") from error
     if model.SerializeToString() != other.SerializeToString():
         raise UnexportableError(
-            f"{own_name(network)} computes something else for another number of rows, and cannot be exported to ONNX so; use "
-            "x.flatten(1) or x.shape[0] in the place of len(x)."
+            f"{own_name(network)} gives other results for another number of rows, so it cannot be exported to ONNX; use "
+            "x.flatten(1), or x.shape[0] instead of len(x)."
         )
     dtype = next(iter(network.parameters()), torch.zeros(0, dtype=torch.float64)).detach().cpu().numpy().dtype
     return g.include(model, x if dtype == np.float64 else x.cast(dtype))

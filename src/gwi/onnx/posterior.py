@@ -121,7 +121,9 @@ class PosteriorWriter:
     def _handed_over(self, mean: ConvexMean, handover: Handover, weights: Array) -> tuple[list[Value], list[Any]]:
         """The members of a stack, and their weights at each row."""
         if handover.kernel is not self.kernel:
-            raise UnexportableError("A stack that hands over by another measure than its own cannot be exported to ONNX.")
+            raise UnexportableError(
+                "A stack whose means replace one another by the variance of another model cannot be exported to ONNX."
+            )
         gives, shares = handover.gives.cpu().numpy(), np.broadcast_to(numbers(handover.shares), weights.shape)
         beyond = (self.variance - numbers(handover.known)[None]).least(0.0)
         away = beyond.largest() > 0.0

@@ -18,7 +18,7 @@ def require_choice(name: str, value: Any, choices: Any) -> None:
     """
     known = [f'"{choice}"' for choice in get_args(choices)]
     if not isinstance(value, str) or value not in get_args(choices):
-        raise ValueError(f"{name} is {', '.join(known[:-1])} or {known[-1]}; got {value!r}.")
+        raise ValueError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}; got {value!r}.")
 
 
 def require_positive(name: str, value: Any, others: Sequence[Any]) -> None:
@@ -29,7 +29,7 @@ def require_positive(name: str, value: Any, others: Sequence[Any]) -> None:
     """
     number: Any = value
     if not (isinstance(value, Real) and 0 < number < MOST) and value not in others:
-        raise ValueError(f"{name} is {_either(others)}a positive number; got {value!r}.")
+        raise ValueError(f"{name} must be {_either(others)}a positive number; got {value!r}.")
 
 
 def require_count(name: str, value: Any, others: Sequence[Any] = ()) -> None:
@@ -39,7 +39,7 @@ def require_count(name: str, value: Any, others: Sequence[Any] = ()) -> None:
         ValueError: naming what is taken.
     """
     if not (isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1) and value not in others:
-        raise ValueError(f"{name} is {_either(others)}a whole number, at least one; got {value!r}.")
+        raise ValueError(f"{name} must be {_either(others)}a whole number, at least one; got {value!r}.")
 
 
 def require_seconds(name: str, value: Any) -> None:
@@ -49,7 +49,9 @@ def require_seconds(name: str, value: Any) -> None:
         ValueError: naming what is taken.
     """
     if value is not None and not (isinstance(value, Real) and float(value) >= 0):
-        raise ValueError(f"{name} is None, a number of seconds, at least zero, or gwi.MaxTime(seconds, speed); got {value!r}.")
+        raise ValueError(
+            f"{name} must be None, a number of seconds, at least zero, or gwi.MaxTime(seconds, speed); got {value!r}."
+        )
 
 
 def require_cv(value: Any) -> None:
@@ -65,7 +67,8 @@ def require_cv(value: Any) -> None:
     if isinstance(value, list | tuple) and value and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
         return
     raise ValueError(
-        'cv is "auto", "time", a number of folds from two on, a splitter of scikit-learn\'s, or a list of pairs of row numbers; '
+        'cv must be "auto", "time", a number of folds from two on, a splitter of scikit-learn\'s, or a list of pairs '
+        "of row numbers; "
         f"got {value!r}."
     )
 

@@ -78,7 +78,7 @@ class StudentT(BaseEstimator):
         require_choice("noise", self.noise, NoiseKind)
         require_positive("degrees_of_freedom", self.degrees_of_freedom, ("auto",))
         if self.degrees_of_freedom != "auto" and not float(self.degrees_of_freedom) > 2:
-            raise ValueError(f"degrees_of_freedom are more than 2, so that there is a variance; got {self.degrees_of_freedom!r}.")
+            raise ValueError(f"degrees_of_freedom must be above 2, so that the variance exists; got {self.degrees_of_freedom!r}.")
 
 
 class LogNormal(_WithTails):
@@ -203,7 +203,7 @@ class Beta(_WithNoise):
         if not (
             isinstance(self.low, Real) and isinstance(self.high, Real) and -1e300 < float(self.low) < float(self.high) < 1e300
         ):
-            raise ValueError(f"low and high are two numbers, the first below the second; got {self.low!r} and {self.high!r}.")
+            raise ValueError(f"low and high must be two numbers, the first below the second; got {self.low!r} and {self.high!r}.")
 
 
 class Ordinal(_WithNoise):
@@ -276,7 +276,7 @@ class Censored(_WithNoise):
         super().check()
         require_choice("shape", self.shape, ShapeKind)
         if not (isinstance(self.log, bool) or self.log == "auto"):
-            raise ValueError(f'log is "auto", True or False; got {self.log!r}.')
+            raise ValueError(f'log must be "auto", True or False; got {self.log!r}.')
 
 
 class Robust(_WithNoise):
@@ -344,7 +344,7 @@ class RobustMax(BaseEstimator):
     def check(self) -> None:
         """Refuse what is no share."""
         if not isinstance(self.epsilon, Real) or not 0 < float(self.epsilon) < 1:
-            raise ValueError(f"epsilon lies strictly between 0 and 1; got {self.epsilon!r}.")
+            raise ValueError(f"epsilon must be strictly between 0 and 1; got {self.epsilon!r}.")
 
 
 # Of numbers, by their names.

@@ -47,7 +47,7 @@ class Network(BaseEstimator):
         if isinstance(self.hidden, str) and self.hidden == "auto":
             return
         if not isinstance(self.hidden, list | tuple):
-            raise ValueError(f'hidden is "auto" or a list of widths, such as (64, 64); got {self.hidden!r}.')
+            raise ValueError(f'hidden must be "auto" or a list of widths, such as (64, 64); got {self.hidden!r}.')
         for width in self.hidden:
             require_count("each width in hidden", width)
 

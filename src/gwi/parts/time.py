@@ -38,7 +38,9 @@ class MaxTime(BaseEstimator):
         require_seconds("max_time", self.seconds)
         known = isinstance(self.speed, Real) and not isinstance(self.speed, bool) and 0 < float(self.speed) < 1e6
         if not known and self.speed != "auto":
-            raise ValueError(f'speed is "auto" or a positive number, 1 for a machine like ours; got {self.speed!r}.')
+            raise ValueError(
+                f'speed must be "auto" or a positive number, 1 for the machine of our benchmarks; got {self.speed!r}.'
+            )
 
 
 def time_part(value: Any) -> MaxTime | None:

@@ -90,5 +90,7 @@ def plot_rootogram(model: Any, X: Any, y: Any, *, ax: Axes | None = None) -> Axe
     """
     law, values = law_and_targets(model, X, y, 0, "plot_rootogram")
     if model._kind != "counts":
-        raise ValueError('plot_rootogram is for counts: likelihood="poisson" or "negative-binomial". Others have plot_pit.')
+        raise ValueError(
+            'plot_rootogram is for counts: likelihood="poisson" or "negative-binomial". For other targets use plot_pit.'
+        )
     return drawn(ax, draw_rootogram, frequencies(law, values))

@@ -34,7 +34,7 @@ def plot_explanation(
         2
     """
     if most < 1:
-        raise ValueError(f"most is a number of bars from 1 on; got {most}.")
+        raise ValueError(f"most must be a number of bars, at least 1; got {most}.")
     lines = explanation.largest(row, most, output)
     ax = new_axes(ax, (WIDE[0], 1.3 + 0.36 * len(lines)))
     draw_explanation(ax, explanation, row, output, most)
@@ -49,7 +49,7 @@ def draw_explanation(ax: Axes, explanation: Explanation, row: int, output: int |
     parts = np.array([part for _, _, part, _ in lines])
     starts = base + np.concatenate([[0.0], parts.cumsum()[:-1]])
     places = np.arange(len(lines))
-    for wanted, colour, label in ((parts > 0, ALARM, "makes it less sure"), (parts <= 0, DATA, "makes it surer")):
+    for wanted, colour, label in ((parts > 0, ALARM, "more uncertain"), (parts <= 0, DATA, "more certain")):
         if wanted.any():
             ax.barh(places[wanted], parts[wanted], left=starts[wanted], height=0.62, color=colour, alpha=0.75, label=label)
     errors = np.nan_to_num([error for *_, error in lines])

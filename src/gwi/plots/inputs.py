@@ -21,21 +21,21 @@ from gwi.models.numbers import NumberModel
 MAX_DOTS = 1000
 # What a picture of numbers needs, where targets are something else.
 NOT_DRAWN = {
-    "times": "known targets, and of some times only a bound is known: use plot_survival, plot_calibration or plot_pit.",
-    "levels": "numbers, and of levels only the order means anything: use plot_calibration, plot_pit or plot_prediction.",
+    "times": "known targets, but for some times only a bound is known: use plot_survival, plot_calibration or plot_pit.",
+    "levels": "numbers, but levels only have an order: use plot_calibration, plot_pit or plot_prediction.",
 }
 
 
 def regression(model: Any, X: Any, target: int, function: str) -> tuple[NumberModel, Array]:
     """What predicts, when it has such a target, and the rows as an array."""
     name = type(model).__name__
-    require_numbers(model, f"{function} draws the law of a number, and {name} predicts classes: use plot_calibration.")
+    require_numbers(model, f"{function} draws the distribution of a number, and {name} predicts classes: use plot_calibration.")
     if not isinstance(model, GWIEstimator):
         raise TypeError(f"{function} takes a fitted GWIRegressor; got {name}. Of a pipeline, pass its last step.")
     check_is_fitted(model, "model_")
     num_targets = len(model.model_.noises)
     if not 0 <= target < num_targets:
-        raise ValueError(f"target is 0 to {num_targets - 1}; got {target}.")
+        raise ValueError(f"target must be between 0 and {num_targets - 1}; got {target}.")
     return model.model_, model._rows(X)
 
 
@@ -51,7 +51,7 @@ def times_law(model: Any, X: Any, function: str) -> PredictiveLaw:
     """The predictive distributions of times to an event."""
     fitted, rows = regression(model, X, 0, function)
     if model._kind != "times":
-        raise ValueError(f'{function} is for times to an event: likelihood="censored". Others have plot_prediction.')
+        raise ValueError(f'{function} is for times to an event, likelihood="censored"; for other targets use plot_prediction.')
     return fitted.laws(rows)[0]
 
 
@@ -60,7 +60,7 @@ def law_and_bounds(model: Any, X: Any, y: Any, function: str) -> tuple[Predictiv
     law = times_law(model, X, function)
     bounds = as_bounds(model._targets.encode(y))
     if len(bounds) != law.num_rows:
-        raise ValueError(f"{law.num_rows} rows with a target each were expected; got {len(bounds)} targets.")
+        raise ValueError(f"{law.num_rows} targets were expected, one per row; got {len(bounds)} targets.")
     return law, bounds
 
 
@@ -120,7 +120,7 @@ def column_number(model: Any, feature: int | str) -> int:
         return names.index(feature)
     num_features = len(names) or model.n_features_in_
     if not 0 <= feature < num_features:
-        raise ValueError(f"feature is 0 to {num_features - 1}; got {feature}.")
+        raise ValueError(f"feature must be between 0 and {num_features - 1}; got {feature}.")
     return feature
 
 

@@ -97,7 +97,7 @@ class ClassifierLogits:
         if values.ndim != 2 or values.shape[1] not in wanted:
             raise ValueError(
                 f"A classifier of {num_seen} classes must give as many columns; {type(self.estimator).__name__} gave shape "
-                f"{values.shape}: pass one of a single target, with one score a class."
+                f"{values.shape}: pass one of a single target, with one score per class."
             )
         return _logits(values, link, column, self.floor)
 

@@ -351,7 +351,7 @@ def _checked_trees(arrays: Arrays) -> dict[str, Array]:
     # Native loops of boosting stride over one value a node, and over all trees of a round.
     is_forest = KINDS[int(kind)] == "forest"
     shape = (num_leaves, num_outputs if is_forest else 1)
-    require(value.shape == shape, f"value of shape {shape}, one row a leaf", f"shape {value.shape}")
+    require(value.shape == shape, f"value of shape {shape}, one row per leaf", f"shape {value.shape}")
     whole = is_forest or num_trees % num_outputs == 0
     require(whole, f"as many trees for each of {num_outputs} outputs", f"{num_trees} trees")
     require((arrays["feature"] < num_features).all(), f"every feature below num_features, {num_features}", "a higher one")

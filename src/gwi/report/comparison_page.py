@@ -23,9 +23,9 @@ PANEL = (3.8, 2.0)
 WIDE = 110
 READINGS = {
     "accuracy": "higher is better",
-    "coverage_95": "nearer to 95 % is better",
+    "coverage_95": "closer to 95 % is better",
     "seconds": "of fit and prediction",
-    "width_95": "to be read with coverage",
+    "width_95": "read together with coverage",
 }
 
 
@@ -36,7 +36,7 @@ def check_kind(path: AnyPath) -> None:
         UserError: when it does not.
     """
     if path.suffix.lower() not in KINDS:
-        raise UserError(f"{path}: the name of the picture ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
+        raise UserError(f"{path}: the name of the picture must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
 
 
 def content(found: Comparison, data_name: str, kind: str) -> bytes:
@@ -111,7 +111,7 @@ def text_of(found: Comparison) -> str:
     for row in rows:
         texts = [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
         lines.append("  ".join(texts).rstrip())
-    lines.append("* the best, and those that are behind it by at most one standard error of the difference")
+    lines.append("* the best, and those that are worse by at most one standard error of the difference")
     lines += [*found.notes, *(f"{method.name}: {method.note}" for method in found.methods if method.note), *found.sentences()]
     return "\n".join(lines)
 

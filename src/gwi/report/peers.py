@@ -71,7 +71,7 @@ def regressors(num_rows: int, seed: int, gp_rows: int, max_time: float | None) -
 
         return run
 
-    spread = f"one standard deviation for all rows, from {INNER_FOLDS}-fold errors at unseen training rows"
+    spread = f"one standard deviation for all rows, from {INNER_FOLDS}-fold out-of-fold errors"
     limit = "" if max_time is None else f", max_time={max_time:g}"
     ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13)))
     boosting = HistGradientBoostingRegressor(random_state=seed)
@@ -104,11 +104,11 @@ def classifiers(num_rows: int, seed: int, gp_rows: int, max_time: float | None) 
         return run
 
     logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-    of_gp = f"scikit-learn, Laplace, one against the rest, ARD RBF + white noise, {_rows_of(num_rows, gp_rows)}"
+    of_gp = f"scikit-learn, Laplace, one-vs-rest, ARD RBF + white noise, {_rows_of(num_rows, gp_rows)}"
     notes_and_fits = {
         OURS: ("GWIClassifier with its defaults", lambda X, y: GWIClassifier(random_state=seed).fit(X, y)),
         "exact GP": (of_gp, gp),
-        "boosting": ("histogram boosting, calibrated by sigmoids on unseen training rows", boosting),
+        "boosting": ("histogram boosting, calibrated by sigmoids on out-of-fold rows", boosting),
         "logistic": ("logistic regression with scikit-learn's default penalty", logistic.fit),
     }
     return {name: Method(note, probabilities(fit)) for name, (note, fit) in notes_and_fits.items()}

@@ -56,7 +56,8 @@ def _known(why: Explanation, row: int) -> str:
     """The known row that takes most of the variance away."""
     best = why.known[row][0]
     if best.weight < LEAST_WEIGHT:
-        return "No known row says anything about it."
+        return "No training row is informative about it."
     shown = sorted(np.argsort(-np.abs(why.of(row)[0]), kind="stable")[:MOST_CELLS])
     cells = ", ".join(f"{short(why.columns[d])} = {short(best.cells[d])}" for d in shown if best.cells[d] != UNKNOWN)
-    return f"The known row that says most of it takes {percent(best.weight)} away: {cells or 'its cells are not kept'}."
+    removed = f"The most informative training row removes {percent(best.weight)} of the prior variance by itself"
+    return f"{removed}: {cells or 'its cells are not kept'}."

@@ -30,7 +30,7 @@ from gwi.tables.forms import rows_of
 from gwi.tables.frames import is_frame
 
 TASKS: dict[str, TaskName] = {"regressor": "regression", "classifier": "classification"}
-POINTS = "predicts points: its CRPS is the mean absolute error, and other scores of uncertainty it has not"
+POINTS = "predicts points only: its CRPS is the mean absolute error, and it has no other scores of uncertainty"
 LABELS_ONLY = "predicts labels without probabilities"
 NORMAL = "normal, with the standard deviation that predict(return_std=True) gives"
 LONGEST_ERROR = 120
@@ -153,7 +153,7 @@ def _folds(
     groups = None if groups is None else np.asarray(as_array(groups))
     if groups is not None and groups.shape != (len(y),):
         raise ValueError(f"groups has one value for each of the {len(y)} rows; got the shape {groups.shape}.")
-    wanted = f"cv is a number of folds from 2 to {len(y)}, a splitter, or pairs of row numbers; got {cv!r:.60}."
+    wanted = f"cv must be a number of folds from 2 to {len(y)}, a splitter, or pairs of row numbers; got {cv!r:.60}."
     if isinstance(cv, Integral):
         count = int(cv)
         if not 2 <= count <= len(y):
@@ -164,7 +164,7 @@ def _folds(
     pairs = list(cv.split(np.zeros((len(y), 1)), y, groups) if hasattr(cv, "split") else cv)
     folds = [(np.asarray(train), np.asarray(test)) for train, test in pairs]
     if len(folds) < 2:
-        raise ValueError(f"A comparison needs two folds at least, for errors of means; got {len(folds)}.")
+        raise ValueError(f"A comparison needs at least two folds, for standard errors; got {len(folds)}.")
     return folds
 
 

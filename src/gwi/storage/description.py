@@ -112,7 +112,7 @@ def _plain_names(document: Mapping[str, Any], name: str) -> list[str]:
     has_inputs = embedding.get("network", {}).get("type") == "laid-out"
     if len(shape) != 1 or has_inputs:
         rows = "the inputs of a module" if has_inputs else f"rows of shape {tuple(shape)}"
-        raise UserError(f"{name} was fitted to {rows}, which are no rows of a table; open it in Python, gwi.load, to predict.")
+        raise UserError(f"{name} was fitted to {rows}, which a table cannot give; to predict, open it in Python with gwi.load.")
     if names is None:
         return numbered(whole(shape[0], "the number of columns", MOST_COLUMNS))
     refuse_if(not isinstance(names, list) or not all(isinstance(one, str) for one in names), "columns have no names")
@@ -185,15 +185,15 @@ def decode_summary(node: Any) -> Summary:
         summary = Summary(**read, members=members, stores_all_rows=node["stores_all_rows"])
         str(summary)
     except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-        raise ModelFileError(f"The summary in the file is none ({printable(error, 100)}); save the model again.") from error
+        raise ModelFileError(f"The summary in the file is invalid ({printable(error, 100)}); save the model again.") from error
     return summary
 
 
 def _text(value: Any, what: str) -> str:
-    refuse_if(not isinstance(value, str) or len(value) > 10_000, f"{what} is no text of up to 10,000 characters")
+    refuse_if(not isinstance(value, str) or len(value) > 10_000, f"{what} is not text of up to 10,000 characters")
     return value
 
 
 def _numbers(values: Any, what: str) -> tuple[float, ...]:
-    refuse_if(not isinstance(values, list), f"{what} is no list")
+    refuse_if(not isinstance(values, list), f"{what} is not a list")
     return tuple(math.inf if value is None and what in _INFINITE else number(value, what) for value in values)

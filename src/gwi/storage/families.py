@@ -51,7 +51,7 @@ def decode_family(node: Node) -> Family:
         return _PLAIN[kind]()
     if kind == "beta":
         low, high = number(node["low"], "a bound"), number(node["high"], "a bound")
-        refuse_if(not low < high, "the bounds of a likelihood are none")
+        refuse_if(not low < high, "the bounds of a likelihood are invalid")
         return BetaFamily(low, high, margin=number(node["margin"], "a margin", 0.0, 0.5))
     if kind == "robust":
         refuse_if(node["divergence"] not in ("beta", "gamma"), "a divergence is of an unknown kind")
@@ -66,7 +66,7 @@ def decode_family(node: Node) -> Family:
 
 
 def _ascending(values: Any, what: str) -> tuple[float, ...]:
-    refuse_if(not isinstance(values, list) or not 0 < len(values) <= MOST_LEVELS, f"{what} are no list")
+    refuse_if(not isinstance(values, list) or not 0 < len(values) <= MOST_LEVELS, f"{what} are not a list")
     found = tuple(number(value, what) for value in values)
     refuse_if(any(b <= a for a, b in pairwise(found)), f"{what} are not in ascending order")
     return found

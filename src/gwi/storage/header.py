@@ -30,13 +30,13 @@ def refuse_if(wrong: Any, reason: str) -> None:
 
 def number(value: Any, what: str, low: float = -1e300, high: float = 1e300) -> float:
     """A number of a document, once it is one between these bounds; ValueError when it is not."""
-    refuse_if(type(value) not in (int, float) or not low <= value <= high, f"{what} is no number from {low:g} to {high:g}")
+    refuse_if(type(value) not in (int, float) or not low <= value <= high, f"{what} is not a number from {low:g} to {high:g}")
     return float(value)
 
 
 def whole(value: Any, what: str, most: int) -> int:
     """A whole number of a document from zero to a bound; ValueError when it is none."""
-    refuse_if(type(value) is not int or not 0 <= value <= most, f"{what} is no whole number from 0 to {most}")
+    refuse_if(type(value) is not int or not 0 <= value <= most, f"{what} is not a whole number from 0 to {most}")
     return value
 
 
@@ -85,7 +85,7 @@ def metadata_of(data: bytes, name: str) -> dict[str, str]:
     try:
         refuse_if(not 0 < size <= min(MOST_BYTES, len(data) - 8), "the header has no such size")
         metadata = parsed(data[8 : 8 + size].decode())["__metadata__"]
-        refuse_if(not all(isinstance(value, str) for value in metadata.values()), "the metadata are no text")
+        refuse_if(not all(isinstance(value, str) for value in metadata.values()), "the metadata are not text")
         refuse_if(metadata.get("format") != FORMAT, "the format is another")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{name} is not a gwi model file, or its beginning is damaged; save the model again.") from error
@@ -106,7 +106,7 @@ def document_of(metadata: dict[str, str], name: str) -> dict[str, Any]:
     """
     try:
         document = parsed(metadata["document"])
-        refuse_if(not isinstance(document, dict), "the document is no dictionary")
+        refuse_if(not isinstance(document, dict), "the document is not a dictionary")
     except (ValueError, LookupError) as error:
         raise ModelFileError(f"{name} has no readable content ({printable(error, 100)}); save the model again.") from error
     return document
@@ -153,12 +153,12 @@ def parsed(text: str) -> Any:
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; ValueError when it has a key twice."""
     found = dict(pairs)
-    refuse_if(len(found) < len(pairs), "a key comes twice")
+    refuse_if(len(found) < len(pairs), "a key appears twice")
     return found
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _short(text: str) -> int:

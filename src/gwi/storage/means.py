@@ -99,7 +99,7 @@ def decode_mean(node: Node, r: Reader, depth: int = 0) -> nn.Module:
         shape = (num_outputs, len(stacked.means))
         fits = stacked.weights.shape == tensors["shares"].shape == shape and len(tensors["gives"]) == shape[1]
         fits = fits and len(tensors["known"]) == len(tensors["error"]) == num_outputs and r.posterior_kernel is not None
-        refuse_if(not fits, "what a mean hands over is of other means")
+        refuse_if(not fits, "a mean's handover is of other means")
         return means.ConvexMean(list(stacked.means), stacked.weights, Handover(r.posterior_kernel, **tensors))
     if kind in _COMPOSED:
         refuse_if(kind == "per-target" and len(node["means"]) != num_outputs, "a mean joins other targets")
@@ -149,7 +149,7 @@ def decode_shape(sizes: Any, scales: Scales | None = None) -> tuple[int, ...]:
     is_shape = isinstance(sizes, list) and 0 < len(sizes) <= 64 and all(type(size) is int and size > 0 for size in sizes)
     fits = scales is None or (is_shape and math.prod(sizes) == len(scales.x_scale))
     refuse_if(not fits, "the shape of a row does not fit its columns")
-    refuse_if(not is_shape, "the shape of a row is none")
+    refuse_if(not is_shape, "the shape of a row is invalid")
     refuse_if(math.prod(sizes) > 10**7, "a row has too many numbers")
     return tuple(sizes)
 
@@ -196,7 +196,7 @@ def _decode_layout(node: Node) -> RowLayout:
     """The parts of a row; ValueError when they are none."""
     parts, as_one = node["parts"], node["as_one"]
     fits = isinstance(parts, list) and 0 < len(parts) <= 100 and isinstance(as_one, bool)
-    refuse_if(not fits, "the parts of a row are none")
+    refuse_if(not fits, "the parts of a row are invalid")
     found = []
     for name, shape, are_whole in parts:
         refuse_if(not isinstance(name, str) or not isinstance(are_whole, bool), "a part of a row has no name")

@@ -335,8 +335,8 @@ def decode_seen(document: Node, tensors: dict[str, Tensor]) -> SeenRows | None:
     if node is None:
         return None
     wrong = hashes is None or hashes.ndim != 1 or hashes.dtype != torch.int64 or type(node["are_all"]) is not bool
-    refuse_if(wrong or not isinstance(node["salt"], str) or len(node["salt"]) != 32, "hashes of training rows are none")
+    refuse_if(wrong or not isinstance(node["salt"], str) or len(node["salt"]) != 32, "hashes of training rows are invalid")
     assert hashes is not None
     values = hashes.cpu().numpy().view(np.uint64)
-    refuse_if(not 0 < len(values) <= MOST_HASHES or not (values[1:] > values[:-1]).all(), "hashes of training rows are none")
+    refuse_if(not 0 < len(values) <= MOST_HASHES or not (values[1:] > values[:-1]).all(), "hashes of training rows are invalid")
     return SeenRows(bytes.fromhex(node["salt"]), values, node["are_all"])

@@ -116,7 +116,7 @@ def pair_of(validation: Any) -> tuple[Any, Any]:
         return as_array(rows), labels
     parts = [(as_array(rows), as_array(labels)) for rows, labels in validation]
     if not parts:
-        raise ValueError("The validation loader is empty; means need rows to be judged on.")
+        raise ValueError("The validation loader is empty; it must give the rows on which means are scored.")
     return np.concatenate([rows for rows, _ in parts]), np.concatenate([labels for _, labels in parts])
 
 
@@ -130,7 +130,7 @@ def indices(labels: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
     require_order("Labels", values)
     index = np.searchsorted(classes, values).clip(0, len(classes) - 1)
     if not (known := classes[index] == values).all():
-        raise ValueError(f"The label {values[~known].tolist()[0]!r} is none of the {len(classes)} classes of the fit.")
+        raise ValueError(f"The label {values[~known].tolist()[0]!r} is not one of the {len(classes)} classes of the fit.")
     return index.astype(np.int64)
 
 

@@ -74,7 +74,7 @@ class Checkpoints:
         try:
             document, tensors = from_bytes(path.read_bytes(), str(path))
         except ModelFileError as error:
-            warnings.warn(f"{error} The stage begins anew.", CheckpointWarning, stacklevel=2)
+            warnings.warn(f"{error} This stage starts again.", CheckpointWarning, stacklevel=2)
             return None
         return (document["progress"], tensors) if document.get("fit") == self.key else None
 
@@ -90,7 +90,7 @@ class Checkpoints:
         try:
             write_atomically(path, to_bytes({"fit": self.key, "progress": dict(progress)}, tensors), private=True)
         except OSError as error:
-            kept = "the one before it is kept" if path.exists() else "there is none before it"
+            kept = "the previous one is kept" if path.exists() else "there is no earlier one"
             reason = error.strerror or str(error)
             warnings.warn(f"The checkpoint {path} could not be written ({reason}); {kept}.", CheckpointWarning, stacklevel=2)
             return False

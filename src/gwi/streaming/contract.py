@@ -68,15 +68,15 @@ class CheckedSource:
             many = f"more than {wanted}" if found > wanted else str(found)
             again = " (the first time it gave as many as it should)" if group in self._sums else ""
             raise UserError(
-                f"{place} gave {many} rows{again}, and group_sizes says {wanted}. read(group) is called once a pass: each call "
-                "must begin anew, with the same rows, so open the cursor or the file inside of it, and count rows that do not "
+                f"{place} gave {many} rows{again}, and group_sizes says {wanted}. read(group) is called once per pass: each call "
+                "must start again with the same rows, so open the cursor or the file inside read, and count rows that do not "
                 "change."
             )
         if self._sums.setdefault(group, sums) != sums:
             raise UserError(
-                f"{place} gave other rows than the first time, or the same rows in another order. Rows are told by their places, "
+                f"{place} gave other rows than the first time, or the same rows in another order. Rows are known by their place, "
                 "so read(group) must give the same rows in the same order in every pass: sort a query by a key, and read from "
-                "what does not change meanwhile."
+                "data that do not change during the fit."
             )
 
     def _checked(self, given: Any, place: str, start: int) -> Chunk:

@@ -111,8 +111,8 @@ class LoaderSource:
                 self._first = self._first or first
                 if self._keeps_order and first != self._first:
                     raise ValueError(
-                        "The loader gives its rows in another order each time, so that rows set apart to judge cannot be told "
-                        "from rows to learn from; give it an order that stays, or pass validation=."
+                        "The loader gives its rows in a different order each time, so held-out rows cannot be told "
+                        "from training rows; do not let it shuffle, or pass validation=."
                     )
             yield batch
 

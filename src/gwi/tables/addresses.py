@@ -276,7 +276,7 @@ def _sentence(error: Exception, remote: Remote) -> str:
     if isinstance(error, ImportError):
         return f"{remote} needs a package that is not installed ({error}); install it with pip."
     if isinstance(error, ValueError) and "protocol not known" in str(error).lower():
-        return f"{remote}: there is no file system {remote.protocol}://; fsspec.available_protocols() names those there are."
+        return f"{remote}: there is no file system {remote.protocol}://; fsspec.available_protocols() lists those that exist."
     return ""
 
 

@@ -133,7 +133,7 @@ class Encoder:
             why = "; ".join(f"{name!r} {reason}" for name, reason in dropped[:3])
             raise UserError(
                 f"{table.source.path} has no column to predict {target!r} from{': ' + why if why else ''} "
-                "(columns are parted by comma, semicolon, tab or bar)."
+                "(columns are separated by comma, semicolon, tab or bar)."
             )
         return Encoder(target, columns, tuple(dropped))
 
@@ -211,7 +211,7 @@ class Encoder:
             named_event = None if event is None else _text(event)
             encoder = Encoder(_text(node["target"]), columns, dropped, labels_are_numbers, named_event)
         except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"The description of the columns is none ({type(error).__name__}: {error}).") from error
+            raise ValueError(f"The description of the columns is invalid ({type(error).__name__}: {error}).") from error
         if (encoder.target and not columns) or len({column.name for column in columns}) < len(columns):
             raise ValueError("The description of the columns has none, or one of them twice.")
         return encoder

@@ -135,7 +135,7 @@ def _check_kind(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
     if path.exists() and not path.is_file():
-        raise OSError(f"{path} is no ordinary file but a device, a pipe or a socket; give the name of a file.")
+        raise OSError(f"{path} is not an ordinary file but a device, a pipe or a socket; give the name of a file.")
 
 
 def _opened(folder: Path, mode: int) -> tuple[NamedOutput, Path]:

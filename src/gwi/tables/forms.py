@@ -116,7 +116,7 @@ class FrameForm:
             plain = categories is None or all(isinstance(value, str | int | float | bool) for value in categories)
             named = isinstance(name, str) and isinstance(kind, str)
             if not (named and plain and len(flags) in (1, 2) and all(isinstance(flag, bool) for flag in flags)):
-                raise ValueError("The description of a frame's columns is none.")
+                raise ValueError("The description of a frame's columns is invalid.")
             columns[name] = Column(kind, None if categories is None else tuple(categories), *flags)
         if document["library"] not in ("pandas", "polars", "pyarrow"):
             raise ValueError("A frame is of an unknown library.")

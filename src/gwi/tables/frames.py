@@ -206,7 +206,7 @@ def frame_of(columns: dict[str, Any], library: Literal["pandas", "polars", "arro
 
         return pa.table(columns)
     if library != "pandas":
-        raise ValueError(f'library is "pandas", "polars" or "arrow"; got {library!r}.')
+        raise ValueError(f'library must be "pandas", "polars" or "arrow"; got {library!r}.')
     import pandas as pd
 
     return pd.DataFrame(columns)
@@ -251,7 +251,7 @@ def _check_names(names: Sequence[Any], what: str) -> None:
         raise UserError(f"{what} has more than one column called {some(twice)}; names must differ.")
     strange = [str(name) for name in names if not isinstance(name, str)]
     if strange:
-        raise UserError(f"{what} has columns whose names are no text: {some(strange)}; rename them, or pass an array.")
+        raise UserError(f"{what} has columns whose names are not text: {some(strange)}; rename them, or pass an array.")
 
 
 def _arrow_columns(frame: Any, what: str) -> Any:
@@ -268,7 +268,7 @@ def _arrow_columns(frame: Any, what: str) -> Any:
             except (pa.ArrowException, TypeError):
                 kind = getattr(native, "dtype", type(native).__name__)
                 raise UserError(
-                    f"{what}, column {name!r} holds {kind}, which is neither numbers, text, truth values, dates nor durations; "
+                    f"{what}, column {name!r} holds {kind}, which is neither numbers, text, booleans, dates nor durations; "
                     "leave it out."
                 ) from None
         else:
@@ -282,7 +282,9 @@ def _arrow(pa: Any, name: str, values: Any, what: str) -> Any:
     try:
         return pa.array(values, from_pandas=True)
     except UnicodeEncodeError:
-        raise UserError(f"{what}, column {name!r} holds text with half of a character; write it as Unicode.") from None
+        raise UserError(
+            f"{what}, column {name!r} holds text with half a character (a lone surrogate); write valid Unicode."
+        ) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         if all(value is None or type(value) in (int, float) for value in values):
             # Whole numbers beyond 64 bits.

@@ -104,12 +104,12 @@ def numbers(table: Table, name: str) -> Float[Array, " N"]:
         return plain
     raw = checked(table, name)
     if pa.types.is_timestamp(raw.type):
-        raise UserError(f"{table.source.path}, column {name!r} holds dates where numbers are wanted.")
+        raise UserError(f"{table.source.path}, column {name!r} holds dates where numbers are expected.")
     cast = raw if pa.types.is_floating(raw.type) else cast_numbers(table, raw)
     if cast is None:
         bad = np.asarray(raw.is_valid()) & ~matches(raw, number_pattern(table))
         row = int(np.argmax(bad))
-        raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is no number.")
+        raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is not a number.")
     values = np.asarray(cast.fill_null(math.nan), dtype=np.float64)
     # NaN where text said so in letters of another case is refused with infinities.
     strange = ~np.isfinite(values) & np.asarray(cast.is_valid())
@@ -170,7 +170,7 @@ def date_parts(table: Table, name: str) -> Float[Array, "N 6"]:
         except pa.ArrowInvalid:
             row = _first_that_fails(raw, pa.timestamp("us", tz=zone))
             form = "2024-12-31 23:59:59Z" if zone else "2024-12-31"
-            raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is no date like {form}.") from None
+            raise UserError(f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is not a date like {form}.") from None
     elif pa.types.is_timestamp(raw.type):
         moments = raw
     elif raw.null_count == len(raw):
@@ -226,8 +226,8 @@ def kind_of(table: Table, name: str) -> tuple[Kind, tuple[str, ...], tuple[float
             if 0 < others.sum() <= len(present) / 2:
                 row = int(np.argmax(others))
                 raise UserError(
-                    f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is no {usual}, as most others in the column are; "
-                    f"mend it, or {table.source.leave_out}."
+                    f"{table.place(row, name)}: {raw[row].as_py()[:40]!r} is not a {usual} like most others in the column; "
+                    f"correct it, or {table.source.leave_out}."
                 )
     for pattern, remedy in (
         (OTHER_DATE, "is a date whose order of day and month is not clear; write it as 2024-12-31"),

@@ -34,7 +34,7 @@ def plain_rows(table: Table, names: Sequence[str], note: str = "") -> Float[Arra
         UserError: when columns are missing or share a name, or naming the first cell that is no number.
     """
     if len(set(names)) < len(names):
-        raise UserError("The model was fitted to a frame whose columns share a name, so that no table says which is which.")
+        raise UserError("The model was fitted to a frame whose columns share a name, so a table cannot tell them apart.")
     require_columns(names, table.names, table.source.path, note)
     found = np.empty((len(table), len(names)))
     for place, name in enumerate(names):

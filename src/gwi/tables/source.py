@@ -198,7 +198,7 @@ def _bounded(text: io.TextIOWrapper, path: AnyPath, stream: Utf8) -> Iterator[st
         line = text.readline(LONGEST_LINE)
         if len(line) == LONGEST_LINE and line[-1] not in "\r\n":
             place = f"{path}, line {number + stream.num_skipped}"
-            raise UserError(f"{place}: the line has more than {LONGEST_LINE} characters; write one row of the table a line.")
+            raise UserError(f"{place}: the line has more than {LONGEST_LINE} characters; write one row of the table per line.")
         if not line:
             return
         yield line
@@ -216,7 +216,7 @@ def open_table(path: AnyPath) -> Source:
             raise UserError(f"{path} is a folder without Parquet files; give the name of a file.")
         return _open_parquet(path)
     if path.is_fifo() or path.is_socket():
-        raise UserError(f"{path} is no ordinary file but a pipe, which can be read only once; write it to a file first.")
+        raise UserError(f"{path} is not an ordinary file but a pipe, which can be read only once; write it to a file first.")
     try:
         with path.open("rb") as file:
             start = file.read(4)
@@ -227,7 +227,7 @@ def open_table(path: AnyPath) -> Source:
     if start[:2] == b"PK" or start == b"\xd0\xcf\x11\xe0":
         raise UserError(f"{path} is a spreadsheet or a zip archive; export the table as CSV or Parquet.")
     if start and path.suffix in (".parquet", ".pq"):
-        raise UserError(f"{path} is no Parquet file, or its beginning is damaged.")
+        raise UserError(f"{path} is not a Parquet file, or its beginning is damaged.")
     return _sniffed(Source(path, (), is_compressed=start[:2] == b"\x1f\x8b"))
 
 
@@ -270,13 +270,13 @@ def _sniffed(source: Source) -> Source:
     # A row with others below it is whole; else it is read again, as it may be longer than the sample.
     line, names = (1 + num_skipped, rows[0]) if len(rows) > 1 else next(_lines(source), (0, []))
     if not names:
-        raise UserError(_fault(source) or f"{source.path} cannot be read as a table: it has no line of names.")
+        raise UserError(_fault(source) or f"{source.path} cannot be read as a table: it has no header line.")
     header = tuple(name.strip() for name in names)
     _check_header(f"{source.path}, line {line}", header)
     source = replace(source, names=tuple(names))
     source = replace(source, header=header)
     if is_whole and len(rows) == 1:
-        raise UserError(_fault(source) or f"{source.path} has names of columns and no rows.")
+        raise UserError(_fault(source) or f"{source.path} has a header line but no rows.")
     return source
 
 
@@ -306,7 +306,7 @@ def _check_header(place: str, header: tuple[str, ...]) -> None:
     if len(header) > MOST_COLUMNS:
         raise UserError(f"{place}: there are {len(header)} columns; at most {MOST_COLUMNS} can be read, so leave some out.")
     if all(_NUMBER.fullmatch(name) for name in header):
-        raise UserError(f"{place}: numbers stand where the names of the columns should; add a first line with names.")
+        raise UserError(f"{place}: the first line holds numbers, not names of columns; add a header line.")
 
 
 def _open_parquet(path: AnyPath) -> Source:
@@ -341,7 +341,7 @@ def read_parts(source: Source, size: int) -> Iterator[tuple[Table, float]]:
     if held.num_rows:
         yield Table(source, held, np.arange(start, start + held.num_rows)), share
     elif start == 0:
-        raise UserError(f"{source.path} has names of columns and no rows.")
+        raise UserError(f"{source.path} has a header line but no rows.")
 
 
 def read_table(file: AnyPath | Source) -> Table:

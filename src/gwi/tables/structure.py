@@ -70,13 +70,13 @@ def noticed(table: Table, target: str, known: tuple[str, ...] = ()) -> list[str]
             steps = np.diff(_moments(table, name))
             if len(steps) > 1 and ((steps >= 0).all() or (steps <= 0).all()) and (steps != 0).any():
                 said.append(
-                    f"column {name!r} looks like the time of the rows, in order: rows near in time err alike, and intervals for "
-                    f"later rows may be too narrow. Pass --time {name!r} to judge by later rows."
+                    f"column {name!r} looks like the time of the rows, in order: the errors of rows near in time are "
+                    f"alike, and intervals for later rows may be too narrow. Pass --time {name!r} to hold out the latest rows."
                 )
         elif _is_id(table, name, kind[0]):
             said.append(
-                f"column {name!r} looks like the id of repeated measurements: rows of one id err alike, and intervals for new "
-                f"ids may be too narrow. Pass --groups {name!r} if the rows to come are of others."
+                f"column {name!r} looks like the id of repeated measurements: the errors of rows with the same id are "
+                f"alike, and intervals for new ids may be too narrow. Pass --groups {name!r} if new rows will have other ids."
             )
     return said
 

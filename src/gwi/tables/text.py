@@ -80,7 +80,7 @@ class Utf8(io.RawIOBase):
         nul = text.find("\0")
         if nul >= 0:
             line = self._line + _num_ends(text[:nul])
-            raise UserError(f"{self._path}, line {line}: there is a NUL character; this is no text file, or a damaged one.")
+            raise UserError(f"{self._path}, line {line}: there is a NUL character; this is not a text file, or it is damaged.")
         # A line end of two characters may be cut by the blocks.
         num_ends = _num_ends(text) - (self._ends_with_return and text.startswith("\n"))
         self._ends_with_return = text.endswith("\r") or (self._ends_with_return and not text)
@@ -91,7 +91,7 @@ class Utf8(io.RawIOBase):
             self._started = bool(text)
             if self.num_skipped > MOST_BLANK:
                 raise UserError(
-                    f"{self._path} begins with more than {MOST_BLANK} blank lines; this is no table, or a damaged one."
+                    f"{self._path} begins with more than {MOST_BLANK} blank lines; this is not a table, or it is damaged."
                 )
         self.num_quotes += text.count('"') if '"' in text else 0
         return text

@@ -47,10 +47,12 @@ class Unlike:
         for name, count in (+self.blank).items():
             found.append(f"{_have(count)} no value of {name!r}, which every training row had; {effect}.")
         for name, count in (+self.outside).items():
-            found.append(f"{_have(count)} a value of {name!r} far outside of the training rows'; there the model extrapolates.")
+            found.append(
+                f"{_have(count)} a value of {name!r} far outside the range of the training rows, where the model extrapolates."
+            )
         if self.num_seen >= MANY_SEEN * max(self.num_judged, 1):
             share = self.num_seen / self.num_judged
-            found.append(f"{share:.0%} of the rows are rows that the model was fitted to; scores say little of new rows.")
+            found.append(f"{share:.0%} of the rows were in the training data; these scores say little about new rows.")
         return found
 
 

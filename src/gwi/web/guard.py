@@ -106,12 +106,12 @@ def checked_token(host: str, token: str | None) -> str | None:
     if token is None:
         if not is_loopback(host):
             raise UserError(
-                f"--host {host} lets other machines ask, which takes a token: set {TOKEN_VARIABLE} (or --token), for example to "
-                "what `openssl rand -hex 24` prints, or leave --host out."
+                f"--host {host} lets other machines connect, which needs a token: set {TOKEN_VARIABLE} (or --token), "
+                "for example to what `openssl rand -hex 24` prints, or leave --host out."
             )
         return None
     if len(token) < SHORTEST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise UserError(f"The token has at least {SHORTEST_TOKEN} characters: letters, digits and marks without blanks.")
+        raise UserError(f"The token must have at least {SHORTEST_TOKEN} characters: letters, digits and punctuation, no spaces.")
     return token
 
 
@@ -137,10 +137,10 @@ def refuse_others(scope: Scope, token: str | None, open_paths: Collection[str] =
     else:
         parts = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
         if parts is None or not is_loopback(parts[1]):
-            raise RefusedError(421, "This server answers to localhost only; ask it as http://127.0.0.1, on its port.")
+            raise RefusedError(421, "This server answers requests to localhost only; use http://127.0.0.1 and its port.")
         for name, value in headers:
             if name == b"origin" and value.partition(b"://")[2] not in hosts:
-                raise RefusedError(403, "Pages of other sites may not ask this server.")
+                raise RefusedError(403, "Pages of other sites may not use this server.")
 
 
 def header_of(scope: Scope, name: str) -> str:
@@ -240,7 +240,7 @@ class Guard:
         except Exception as error:
             print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr, flush=True)
             if status == 499:
-                await refuse(watched, RefusedError(500, "The server has a fault, which its log describes."))
+                await refuse(watched, RefusedError(500, "The server failed; its log says why."))
         finally:
             client = (scope.get("client") or ("-",))[0]
             done = Answered(client, scope["method"], scope["path"], status, time.perf_counter() - begun, len(body))
@@ -248,7 +248,7 @@ class Guard:
 
     def _check_head(self, scope: Scope) -> None:
         if header_of(scope, "content-encoding") not in ("", "identity"):
-            raise RefusedError(415, "Send the body as it is, not packed: leave Content-Encoding out.")
+            raise RefusedError(415, "Send the body uncompressed, without Content-Encoding.")
         announced = header_of(scope, "content-length")
         # Python reads no number of thousands of digits.
         if announced.isdecimal() and (len(announced) > MOST_DIGITS or int(announced) > self.limits.body):
@@ -269,16 +269,18 @@ class Guard:
                     while more:
                         message = await receive()
                         if message["type"] == "http.disconnect":
-                            raise ConnectionError("The client left before its body was here.")
+                            raise ConnectionError("The client disconnected before its body had arrived.")
                         part, more = message.get("body", b""), message.get("more_body", False)
                         size, self._held = size + len(part), self._held + len(part)
                         if size > self.limits.body:
                             raise self._too_large()
                         if self._held > self.limits.bodies:
-                            raise RefusedError(503, "The server holds as much as it can; try again soon.", [("retry-after", "1")])
+                            raise RefusedError(
+                                503, "The server is busy with other requests; try again soon.", [("retry-after", "1")]
+                            )
                         parts.append(part)
             except TimeoutError:
-                late = f"The body was not here within {self.limits.seconds_to_send:g} s; send it faster, or fewer rows."
+                late = f"The body did not arrive within {self.limits.seconds_to_send:g} s; send it faster, or fewer rows."
                 raise RefusedError(408, late, [("connection", "close")]) from None
             yield b"".join(parts)
         finally:
@@ -298,5 +300,5 @@ class Guard:
             async with asyncio.timeout(self.limits.seconds):
                 await self.app(scope, again, send)
         except TimeoutError:
-            late = f"The answer was not there within {self.limits.seconds:g} s; send fewer rows at a time."
+            late = f"The answer was not ready within {self.limits.seconds:g} s; send fewer rows at a time."
             raise RefusedError(503, late, [("retry-after", "1")]) from None

@@ -227,7 +227,7 @@ def test_without_its_key_the_page_says_where_it_is(chromium, served):
     context = chromium.new_context()
     page = context.new_page()
     page.goto(f"{served.address}/")
-    page.get_by_text("Open the page by the address that `gwi play` printed").wait_for()
+    page.get_by_text("Open the page with the address that `gwi play` printed").wait_for()
     context.close()
 
 

@@ -1,4 +1,4 @@
-"""Who may ask the page's server, and what it answers to what is none of the page's."""
+"""Who may ask the page's server, and what it answers to what is not one of the page's."""
 
 import json
 import socket
@@ -27,12 +27,12 @@ def test_a_fit_has_every_curve_and_the_source_runs(served):
 @pytest.mark.parametrize(
     ("path", "body", "status", "said"),
     [
-        ("/api/points", b"not json", 200, "no JSON"),
-        ("/api/points", b"[" * 100_000, 200, "no JSON"),
+        ("/api/points", b"not json", 200, "not JSON"),
+        ("/api/points", b"[" * 100_000, 200, "not JSON"),
         ("/api/points", [1], 200, "one JSON object"),
-        ("/api/points", {}, 200, "points is a list"),
+        ("/api/points", {}, 200, "points must be a list"),
         ("/api/points", {**POINTS, "likelihood": "log-normal"}, 200, "positive"),
-        ("/api/points", b" " * 300_000, 413, "more than the page sends"),
+        ("/api/points", b" " * 300_000, 413, "The request is too large"),
         ("/api/tables/../points/fit", {}, 404, ""),
         ("/api/tables/none/fit", {"target": 0, "max_time": 5}, 404, "no longer here"),
         ("/api/tables/none/predict", {"cells": {}}, 404, "no longer here"),
@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_is_left_for_the_next(monkeypatch):
             assert taken
             assert listener.getsockname()[1] > port
         monkeypatch.setattr(running, "MORE_PORTS", 1)
-        with pytest.raises(UserError, match=f"None of the ports from {port} on is free"):
+        with pytest.raises(UserError, match=f"No port from {port} upwards is free"):
             running.bound(port)
 
 
@@ -129,7 +129,7 @@ def test_without_its_packages_the_command_says_what_to_install(capsys, monkeypat
 
 def test_a_file_that_is_not_there_is_a_sentence(capsys, tmp_path):
     assert cli.run(["play", str(tmp_path / "none.csv"), "--no-browser"]) == 2
-    assert "is no file; give a CSV or Parquet file" in capsys.readouterr().err
+    assert "is not a file; give a CSV or Parquet file" in capsys.readouterr().err
     with (tmp_path / "big.csv").open("wb") as file:
         file.truncate(65 << 20)
     assert cli.run(["play", str(tmp_path / "big.csv"), "--no-browser"]) == 2
@@ -155,5 +155,5 @@ def test_the_command_says_where_the_page_is_and_ends_in_order(houses):
             assert begin["table"]
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
-    assert out.endswith("The page has ended.\n")
+    assert out.endswith("The page has stopped.\n")
     assert (process.returncode, err) == (0, "")

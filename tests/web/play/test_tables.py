@@ -179,8 +179,8 @@ def test_values_that_cannot_be_are_sentences_without_a_line(fitted):
     place = next(i for i, control in enumerate(answer["controls"]) if control["kind"] == "number")
     for value, said in (
         ("x", "takes a number; got 'x'"),
-        (True, "a number or a text"),
-        ([], "a number or a text"),
+        (True, "a number or text"),
+        ([], "a number or text"),
         ("9" * 500, "up to 400"),
     ):
         with pytest.raises(UserError, match=said) as caught:
@@ -200,7 +200,7 @@ def test_a_process_answers_each_line_and_survives_faults(tmp_path, monkeypatch, 
     serve("data.csv", io.StringIO("".join(f"{json.dumps(command)}\n" for command in commands)), out)
     opened, fault, refused = (found for found in map(json.loads, out.getvalue().splitlines()) if "stage" not in found)
     assert opened["done"]["num_rows"] == 24
-    assert "fault of gwi" in fault["error"]
+    assert "bug in gwi" in fault["error"]
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert "different labels" in refused["error"]
     monkeypatch.setattr(TableSession, "open", lambda self, asked: bytearray(1 << 62))

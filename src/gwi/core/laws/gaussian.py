@@ -105,7 +105,9 @@ class Law:
                 score -= share / 2 * (shares @ _absolute_moment(self.mean - mean, np.hypot(self.std, std)))
             return score
         if len(self.mean) > 1:
-            raise ValueError("The CRPS of a mixture is known for normal laws only; got Student's t with several components.")
+            raise ValueError(
+                "The CRPS of a mixture is known for normal distributions only; got Student's t with several components."
+            )
         d = self.degrees_of_freedom
         scale = self.std[0] * math.sqrt((d - 2) / d)
         z = (y - self.mean[0]) / scale

@@ -19,8 +19,8 @@ def described(law: PredictiveLaw) -> str:
     """A few words."""
     if isinstance(law, Law):
         if len(law.mean) > 1:
-            return f"a mixture of {len(law.mean)} normal laws"
-        return "normal" if np.isinf(law.degrees_of_freedom) else f"t with {law.degrees_of_freedom:g} degrees"
+            return f"a mixture of {len(law.mean)} normal distributions"
+        return "normal" if np.isinf(law.degrees_of_freedom) else f"t with {law.degrees_of_freedom:g} degrees of freedom"
     if isinstance(law, LogLaw):
         return "log-normal" if len(law.inner.mean) == 1 else f"the exponential of {described(law.inner)}"
     if isinstance(law, TruncatedLaw):
@@ -46,7 +46,7 @@ def as_scipy(laws: Sequence[PredictiveLaw], one: bool) -> Any:
     are_logs = {isinstance(law, LogLaw) for law in laws}
     if not all(isinstance(law, Law) and len(law.mean) == 1 for law in inner) or len(are_logs) > 1:
         names = " and ".join(sorted({described(law) for law in laws}))
-        raise ValueError(f"SciPy has no such distribution ({names}); pdf, cdf, ppf and sample of this object are its functions.")
+        raise ValueError(f"SciPy has no such distribution ({names}); use pdf, cdf, ppf and sample of this object.")
     plain = [law for law in inner if isinstance(law, Law)]
     mean, std = joined([law.mean[0] for law in plain]), joined([law.std[0] for law in plain])
     if are_logs == {True}:
@@ -71,9 +71,7 @@ def as_torch(law: PredictiveLaw) -> Any:
         return Categorical(probs=torch.from_numpy(law.probabilities.T.copy()))
     inner = law.inner if isinstance(law, LogLaw) else law
     if not isinstance(inner, Law) or len(inner.mean) > 1:
-        raise ValueError(
-            f"torch has no such distribution ({described(law)}); pdf, cdf, ppf and sample of this object are its functions."
-        )
+        raise ValueError(f"torch has no such distribution ({described(law)}); use pdf, cdf, ppf and sample of this object.")
     mean, std, d = torch.from_numpy(inner.mean[0].copy()), torch.from_numpy(inner.std[0].copy()), inner.degrees_of_freedom
     if isinstance(law, LogLaw):
         return LogNormal(mean, std)

@@ -45,10 +45,12 @@ class TorchFamily:
         except Exception as error:
             raise ValueError(
                 f"The likelihood {type(self.likelihood).__name__} gives no distribution of y for one f ({error}); use one of "
-                "GPyTorch's with one f and without inputs, or a likelihood of ours."
+                "GPyTorch's with one f and without inputs, or one of gwi's likelihoods."
             ) from error
         if tuple(shape) != (2,) or value.shape != (2,):
-            raise ValueError(f"The likelihood {type(self.likelihood).__name__} gives {tuple(shape)} numbers for two f; want two.")
+            raise ValueError(
+                f"The likelihood {type(self.likelihood).__name__} gives {tuple(shape)} numbers for two f; expected two."
+            )
         object.__setattr__(self, "is_discrete", bool(getattr(found.support, "is_discrete", False)))
 
     @property

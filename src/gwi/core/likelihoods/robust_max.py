@@ -47,7 +47,7 @@ class RobustMaxLikelihood(nn.Module):
         if num_classes < 2 or not 0 < epsilon < 1:
             raise ValueError(f"Robust-max needs at least 2 classes and 0 < ε < 1; got {num_classes} and {epsilon}.")
         if quadrature not in ("composite", "gauss-hermite"):
-            raise ValueError(f'quadrature is "composite" or "gauss-hermite"; got {quadrature!r}.')
+            raise ValueError(f'quadrature must be "composite" or "gauss-hermite"; got {quadrature!r}.')
         self.num_classes, self.epsilon = num_classes, epsilon
         self.quadrature, self.num_nodes = quadrature, num_nodes
 

@@ -38,8 +38,8 @@ def require_support(family: Family, y: Float[Array, "N C"]) -> None:
         if math.isfinite(low) and math.isfinite(high):
             wanted = f"{kind} {'strictly ' if is_open else ''}between {low:g} and {high:g}"
         else:
-            wanted = f"{kind} from {low:g} on" if family.is_discrete else f"{kind} above {low:g}"
+            wanted = f"{kind} of at least {low:g}" if family.is_discrete else f"{kind} above {low:g}"
     if wrong.any():
         raise ValueError(
-            f"The likelihood {family.name} knows {wanted}; got {values[wrong][0]:g}, the first of {int(wrong.sum())} such rows."
+            f"The likelihood {family.name} takes {wanted}; got {values[wrong][0]:g}, the first of {int(wrong.sum())} such rows."
         )

@@ -160,7 +160,7 @@ def play_app(key: str, data: Path | None = None) -> Guard:
         if type(target) is not int or task not in ("auto", "regression", "classification"):
             raise UserError("Choose the target, and what it is: numbers, classes, or automatic.")
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= LONGEST_FIT:
-            raise UserError(f"The time for the fit is between 1 and {LONGEST_FIT:.0f} seconds.")
+            raise UserError(f"The time for the fit must be between 1 and {LONGEST_FIT:.0f} seconds.")
         table.fit(target, task, float(seconds))
         return _json(table.to_json())
 
@@ -200,7 +200,7 @@ def play_app(key: str, data: Path | None = None) -> Guard:
 def _check(request: Request, key: str) -> None:
     """Refuse who does not bring the key, and bodies that are no JSON or file."""
     if not hmac.compare_digest(request.headers.get(KEY_HEADER, "").encode(), key.encode()):
-        raise RefusedError(401, "Open the page by the address that `gwi play` printed: it ends in the key of this session.")
+        raise RefusedError(401, "Open the page with the address that `gwi play` printed: it ends with the key of this session.")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     wanted = "application/octet-stream" if request.scope["path"] == "/api/tables" else "application/json"
     if request.method == "POST" and kind != wanted:
@@ -210,20 +210,20 @@ def _check(request: Request, key: str) -> None:
 async def _body(request: Request) -> dict[str, Any]:
     body = await request.body()
     if len(body) > MOST_JSON:
-        raise RefusedError(413, "That is more than the page sends.")
+        raise RefusedError(413, "The request is too large.")
     try:
         node = json.loads(body)
     except (ValueError, RecursionError):
-        raise UserError("The body is no JSON.") from None
+        raise UserError("The body is not JSON.") from None
     if not isinstance(node, dict):
-        raise UserError("The body is one JSON object.")
+        raise UserError("The body must be one JSON object.")
     return node
 
 
 def _cells(asked: dict[str, Any]) -> dict[str, Any]:
     cells = asked.get("cells")
     if not isinstance(cells, dict):
-        raise UserError("cells is an object: the value of each column by its place.")
+        raise UserError("cells must be an object: the value of each column by its place.")
     return cells
 
 

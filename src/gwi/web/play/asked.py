@@ -92,10 +92,10 @@ def asked_of(node: Any) -> Asked:
         UserError: saying what cannot be fitted, or what is none of the page's.
     """
     if not isinstance(node, Mapping):
-        raise UserError("The page sends one JSON object with its points and choices.")
+        raise UserError("The request must be one JSON object with points and choices.")
     points = node.get("points")
     if not isinstance(points, list) or not all(isinstance(point, list) and len(point) == 2 for point in points):
-        raise UserError("points is a list of pairs [x, y].")
+        raise UserError("points must be a list of pairs [x, y].")
     if len(points) > MOST_POINTS:
         raise UserError(f"There are {len(points)} points; the page takes up to {MOST_POINTS}. For more use Python or `gwi fit`.")
     x = tuple(_number(point[0], "x of a point") for point in points)
@@ -104,13 +104,13 @@ def asked_of(node: Any) -> Asked:
         raise UserError(f"Add points at {FEWEST_POINTS} or more different places; there are {len(set(x))}.")
     window = node.get("window")
     if not isinstance(window, list) or len(window) != 2:
-        raise UserError("window is a pair: the least and the largest x that is drawn.")
+        raise UserError("window must be a pair: the smallest and the largest x to draw.")
     low, high = (_number(end, "window") for end in window)
     if not low < high:
-        raise UserError("window goes from less to more.")
+        raise UserError("The first number of window must be the smaller one.")
     count = _positive(node, "num_inducing")
     if count is not None and not (count == int(count) and count <= MOST_INDUCING):
-        raise UserError(f"num_inducing is a whole number up to {MOST_INDUCING}; got {count:g}.")
+        raise UserError(f"num_inducing must be a whole number up to {MOST_INDUCING}; got {count:g}.")
     return Asked(
         x,
         y,
@@ -129,7 +129,7 @@ def asked_of(node: Any) -> Asked:
 
 def _number(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or abs(value) > LARGEST:
-        raise UserError(f"{what} is a number between -{LARGEST:g} and {LARGEST:g}.")
+        raise UserError(f"{what} must be a number between -{LARGEST:g} and {LARGEST:g}.")
     return float(value)
 
 
@@ -138,14 +138,14 @@ def _positive(node: Mapping[str, Any], name: str) -> float | None:
         return None
     value = _number(node[name], name)
     if value < 1 / LARGEST:
-        raise UserError(f"{name} is a positive number, or left out; got {value:g}.")
+        raise UserError(f"{name} must be a positive number, or left out; got {value:g}.")
     return value
 
 
 def _choice(node: Mapping[str, Any], name: str, known: Mapping[str, str]) -> str:
     value = node.get(name, next(iter(known)))
     if not isinstance(value, str) or value not in known:
-        raise UserError(f"{name} is one of {', '.join(known)}.")
+        raise UserError(f"{name} must be one of {', '.join(known)}.")
     return value
 
 

@@ -87,9 +87,9 @@ class Inputs:
         for place, column in enumerate(self.columns):
             value = given.get(str(place))
             if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
-                raise UserError("A value is a number or a text.")
+                raise UserError("A value must be a number or text.")
             if value is not None and len(str(value)) > LONGEST_VALUE:
-                raise UserError(f"A value has up to {LONGEST_VALUE} characters.")
+                raise UserError(f"A value may have up to {LONGEST_VALUE} characters.")
             if column.kind == "categories" and isinstance(value, int):
                 values = self._values[column.name]
                 value = values[value] if 0 <= value < len(values) else None
@@ -109,7 +109,7 @@ class Inputs:
             shown(name): float(value[0]) if isinstance(value[0], float | np.floating) else shown(value[0])
             for name, value in columns.items()
         }
-        return {"values": values, "notes": [printable(said) for said in unlike.sentences("the model is less sure there")]}
+        return {"values": values, "notes": [printable(said) for said in unlike.sentences("predictions are less certain there")]}
 
     def explained(self, row: Table) -> dict[str, Any]:
         """The variance of f at one row, and what each column adds to it, the largest part first.

@@ -46,7 +46,8 @@ def presets() -> list[Preset]:
         Preset(
             "wave",
             "Wave with a gap",
-            "The paper's illustration: noisy points of 0.6 x sin 2x, none around zero. The bands open where nobody measured.",
+            "The paper's illustration: noisy points of 0.6 x sin 2x, none around zero. The bands widen where there are "
+            "no points.",
             _measured(lambda x: 0.6 * x * np.sin(2 * x), (-1.7, 1.7), 60),
             wide,
         ),

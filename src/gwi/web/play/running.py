@@ -53,7 +53,7 @@ def run(port: int, data: Path | None, opens: bool, say: Callable[[str], None]) -
 
     def started() -> None:
         say(f"The page is at {address}")
-        say("Press Ctrl-C to end it.")
+        say("Press Ctrl-C to stop it.")
         if opens:
             # Some browsers are waited for until they end.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
@@ -71,7 +71,7 @@ def run(port: int, data: Path | None, opens: bool, say: Callable[[str], None]) -
     # An interrupt may come before the server listens to signals.
     with contextlib.suppress(KeyboardInterrupt):
         Server(config, started=started).run([listener])
-    say("The page has ended.")
+    say("The page has stopped.")
 
 
 def bound(port: int) -> tuple[socket.socket, bool]:
@@ -88,12 +88,12 @@ def bound(port: int) -> tuple[socket.socket, bool]:
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise UserError(f"The page cannot listen on port {number}: {error.strerror}.") from error
-    raise UserError(f"None of the ports from {port} on is free for you; give another one with --port, or 0 for any.")
+    raise UserError(f"No port from {port} upwards is free; give another one with --port, or 0 for any.")
 
 
 def _check_file(data: Path, most: int) -> None:
     """Refuse what is no file, or too large for the page."""
     if not data.is_file():
-        raise UserError(f"{data} is no file; give a CSV or Parquet file, or leave it out.")
+        raise UserError(f"{data} is not a file; give a CSV or Parquet file, or leave it out.")
     if (size := data.stat().st_size) > most:
         raise UserError(f"{data} has {size:,} bytes; the page takes up to {most:,}. Use gwi fit for larger tables.")

@@ -97,7 +97,7 @@ class TableSession:
                 choices = replace(choices, max_time=seconds / 2)
                 with told_to(lambda stage, share: self._tell(f"first fit: {stage}", share)):
                     model = fit_table(table[training], y[training], target, task, (), choices)
-                self._tell("scores on rows held out", 0.0)
+                self._tell("scores on held-out rows", 0.0)
                 scores = evaluate_tables(model, [table[held]])
                 self._tell("report", 0.0)
                 shown_rows = table[held[:REPORTED_ROWS]]
@@ -199,7 +199,7 @@ def serve(name: str, commands: TextIO, answers: TextIO) -> None:
             answer({"error": f"There is not enough memory for this table; {ELSEWHERE}."})
         except Exception as error:
             print(printable("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
-            answer({"error": "This is a fault of gwi, which the terminal describes; please report it."})
+            answer({"error": "This is a bug in gwi; please report it with the message in the terminal."})
 
 
 def main() -> None:

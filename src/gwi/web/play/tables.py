@@ -91,7 +91,7 @@ class PlayTable:
         if self.state not in ("open", "fitted"):
             raise UserError("The table is not ready for a fit; wait until it is read, or cancel the fit that runs.")
         if not 0 <= target < len(self.opened["columns"]):
-            raise UserError("The target is one of the table's columns.")
+            raise UserError("The target must be one of the table's columns.")
         self.state, self.stage, self.share, self.error, self.fitted = "fitting", "", 0.0, "", None
         self.begun = time.monotonic()
         self._work = asyncio.create_task(self._fit({"do": "fit", "target": target, "task": task, "max_time": max_time}))
@@ -210,7 +210,7 @@ class PlayTable:
                 raise UserError(said) from error
             except EOFError:
                 await self._kill("its process has ended, for want of memory perhaps")
-                ended = "The process that held the table has ended, for want of memory perhaps; try fewer rows or columns."
+                ended = "The process that held the table has ended, perhaps for lack of memory; try fewer rows or columns."
                 raise self._no_model() if of_model else UserError(CLOSED if self.is_closed else ended) from None
 
     def _no_model(self) -> UserError:

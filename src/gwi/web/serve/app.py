@@ -130,12 +130,12 @@ def kind_of(content_type: str) -> str:
     name, _, rest = content_type.lower().partition(";")
     charset = _CHARSET.search(rest)
     if charset and charset[1] not in ("utf-8", "utf8", "us-ascii"):
-        raise RefusedError(415, f"The body is text in UTF-8; got the charset {charset[1][:40]!r}.")
+        raise RefusedError(415, f"The body must be text in UTF-8; got the charset {charset[1][:40]!r}.")
     kinds = {media: kind for kind, media in KINDS.items()}
     kinds |= {"text/tab-separated-values": "csv", "application/vnd.apache.arrow": "arrow"}
     if name.strip() not in kinds:
         known = ", ".join(KINDS.values())
-        raise RefusedError(415, f"The Content-Type of rows is one of {known}; got {name.strip()[:60] or 'none'}.")
+        raise RefusedError(415, f"The Content-Type must be one of {known}; got {name.strip()[:60] or 'none'}.")
     return kinds[name.strip()]
 
 
@@ -167,7 +167,7 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(
         title="gwi serve",
         version=__version__,
-        description="Predictions with honest uncertainty.",
+        description="Predictions with calibrated uncertainty.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -229,7 +229,9 @@ async def _mistaken(request: Request, error: Exception) -> Response:
 async def _no_such(service: Service, request: Request, error: Any) -> Response:
     """Addresses and methods that there are not."""
     if error.status_code == 405:
-        return _sentence(405, f"{request.method[:20]} is not for this address; see GET /openapi.json.", error.headers or {})
+        return _sentence(
+            405, f"{request.method[:20]} is not possible at this address; see GET /openapi.json.", error.headers or {}
+        )
     if error.status_code != 404:
         return _sentence(error.status_code, str(error.detail), error.headers or {})
     paths = " or ".join(service.paths_of(name)[0] for name in list(service.models)[:8])

@@ -13,11 +13,11 @@ from gwi.tables.names import closest
 # Levels or times of one request.
 MOST_LISTED = 100
 PARAMETERS = {
-    "coverage": "probability that the interval from lower to upper holds the target, 0.95 unless given",
-    "quantiles": "levels of more columns, parted by commas, such as 0.1,0.9; of numbers",
-    "times": "of times to an event: times at which to give the probability of none so far, parted by commas",
+    "coverage": "probability that the interval from lower to upper contains the target; default 0.95",
+    "quantiles": "levels of further columns with quantiles, separated by commas, such as 0.1,0.9; for models of numbers",
+    "times": "for times to an event: times at which to give the probability of no event so far, separated by commas",
     "parts": "false leaves epistemic and aleatoric out",
-    "keep": "columns of the request to copy, parted by commas; unused, all or none, which it is unless given",
+    "keep": "columns of the request to copy, separated by commas; or unused, all or none; default none",
 }
 
 
@@ -45,16 +45,18 @@ class Asked:
                 hint = f"; did you mean {meant!r}?" if meant else ""
                 raise UserError(f"There is no parameter {name[:40]!r}; there are {', '.join(PARAMETERS)}{hint}.")
         if len(given) < len(query):
-            raise UserError("A parameter comes twice; part several values by commas.")
+            raise UserError("A parameter is given twice; separate several values by commas.")
         if given.get("parts", "true") not in ("true", "false"):
-            raise UserError(f"parts is true or false; got {given['parts'][:40]!r}.")
+            raise UserError(f"parts must be true or false; got {given['parts'][:40]!r}.")
         quantiles = numbers_of("quantiles", given.get("quantiles", ""), lambda v: 0 < v < 1, "strictly between 0 and 1")
-        times = numbers_of("times", given.get("times", ""), lambda v: 0 <= v < float("inf"), "from 0 on")
+        times = numbers_of("times", given.get("times", ""), lambda v: 0 <= v < float("inf"), "0 or larger")
         coverage = numbers_of("coverage", given.get("coverage", "0.95"), lambda v: 0 < v < 1, "strictly between 0 and 1")
         if len(coverage) != 1:
-            raise UserError("coverage is one number strictly between 0 and 1.")
+            raise UserError("coverage must be one number strictly between 0 and 1.")
         if quantiles and estimator._kind in ("classes", "levels"):
-            raise UserError(f"quantiles are of numbers; {model} predicts {estimator._kind}, with a probability for each.")
+            raise UserError(
+                f"quantiles are for models of numbers; {model} predicts {estimator._kind}, with a probability for each."
+            )
         if times:
             require_times(estimator, "times", model)
         return Asked(coverage[0], quantiles, times, given.get("parts") != "false", given.get("keep", "none"))
@@ -75,6 +77,6 @@ def numbers_of(name: str, text: str, is_one: Callable[[float], bool], what: str)
         except ValueError:
             value = float("nan")
         if not is_one(value):
-            raise UserError(f"{name}: numbers lie {what}, parted by commas; got {part.strip()[:40]!r}.")
+            raise UserError(f"{name}: numbers must be {what}, separated by commas; got {part.strip()[:40]!r}.")
         found.append(value)
     return tuple(dict.fromkeys(found))

@@ -134,12 +134,12 @@ def _json(body: bytes, most: int) -> Any:
             # Some milliseconds, where colons stand in text or apart from their keys.
             json.loads(body.decode("utf-8-sig"), object_pairs_hook=once)
     except json.JSONDecodeError as error:
-        raise RefusedError(400, f"{BODY} is no JSON: {error.msg}, line {error.lineno}, column {error.colno}.") from None
+        raise RefusedError(400, f"{BODY} is not JSON: {error.msg}, line {error.lineno}, column {error.colno}.") from None
     except RecursionError:
         raise RefusedError(400, f"{BODY} is nested too deeply.") from None
     except ValueError as error:
         reason = "a number has thousands of digits" if "digits" in str(error) else str(error)
-        raise RefusedError(400, f"{BODY} is no JSON that can be used: {reason}.") from None
+        raise RefusedError(400, f"{BODY} is JSON that cannot be used: {reason}.") from None
     return content
 
 
@@ -154,9 +154,9 @@ def _of_columns(columns: dict[str, list[Any]], num_rows: int) -> Table:
     for name, values in columns.items():
         kinds = set(map(type, values)) - {type(None)}
         if not kinds <= _PLAIN:
-            raise UserError(f"{BODY}, column {name!r}: a cell is a number, text, true, false or null, and no list or object.")
+            raise UserError(f"{BODY}, column {name!r}: a cell must be a number, text, true, false or null, not a list or object.")
         if bool in kinds and len(kinds) > 1:
-            raise UserError(f"{BODY}, column {name!r} holds truth values and others; make all of them one kind.")
+            raise UserError(f"{BODY}, column {name!r} holds booleans and other values; make all of them one kind.")
         if max((len(value) for value in values if type(value) is str), default=0) > LONGEST_CELL:
             raise _long_cell(name)
     return columns_table(columns, num_rows, BODY)
@@ -170,7 +170,7 @@ def _from_arrow(body: bytes, used: Callable[[Sequence[str]], list[str]], most: i
         for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
             # A few bytes of packed zeros are gigabytes.
             if is_packed(message.metadata.to_pybytes()):
-                raise RefusedError(415, f"{BODY} has packed buffers; write the Arrow stream without compression.")
+                raise RefusedError(415, f"{BODY} has compressed buffers; write the Arrow stream without compression.")
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             schema = reader.schema
             for batch in reader:
@@ -184,7 +184,7 @@ def _from_arrow(body: bytes, used: Callable[[Sequence[str]], list[str]], most: i
         if isinstance(error, UserError):
             raise
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
-        raise RefusedError(400, f"{BODY} is no whole Arrow stream: {reason.rstrip('.')}.") from None
+        raise RefusedError(400, f"{BODY} is not a complete Arrow stream: {reason.rstrip('.')}.") from None
     header = frame_table(data, BODY).names
     names = used(header)
     columns = {}

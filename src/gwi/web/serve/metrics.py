@@ -39,7 +39,7 @@ class Metrics:
 
     def text(self) -> str:
         """All of it; paths and names of models hold no character that would have to be escaped."""
-        lines = _head("gwi_requests_total", "counter", "Requests by path and status; 499 where the client left.")
+        lines = _head("gwi_requests_total", "counter", "Requests by path and status; 499 if the client disconnected.")
         lines += [f'gwi_requests_total{{path="{p}",status="{s}"}} {n}' for (p, s), n in sorted(self._answers.items())]
         lines += _head("gwi_request_seconds", "histogram", "Seconds from the head of a request to the end of its answer.")
         for path, bins in sorted(self._bins.items()):
@@ -54,7 +54,7 @@ class Metrics:
         ):
             lines += _head(name, "counter", what)
             lines += [f'{name}{{model="{model}"}} {count}' for model, count in sorted(values.items())]
-        lines += [*_head("gwi_running", "gauge", "Predictions under way."), f"gwi_running {self.running}"]
+        lines += [*_head("gwi_running", "gauge", "Predictions in progress."), f"gwi_running {self.running}"]
         return "\n".join(lines) + "\n"
 
 

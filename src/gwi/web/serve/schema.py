@@ -19,13 +19,13 @@ _KINDS: dict[str, dict[str, Any]] = {
     "date": {"type": ["string", "null"], "description": "A date such as 2024-12-31 or 2024-12-31T23:59:59Z."},
 }
 STATUSES = {
-    "400": "The body is no whole JSON or Arrow.",
+    "400": "The body is not complete JSON or Arrow.",
     "401": "The token is missing or wrong.",
-    "406": "None of the kinds that the client accepts.",
+    "406": "The answer has none of the types that the client accepts.",
     "408": "The body came too slowly.",
     "413": "Too many bytes or rows, or too long a cell.",
-    "415": "The body is of another kind, or packed.",
-    "422": "Columns are missing, a cell is not what its column holds, or a parameter is none.",
+    "415": "The Content-Type is not one of these, or the body is compressed.",
+    "422": "Columns are missing, a cell does not fit its column, or a parameter is wrong.",
     "503": "There is too much to do, or the answer took too long; try again, with fewer rows.",
 }
 
@@ -38,7 +38,7 @@ def column_schema(column: Column) -> dict[str, Any]:
         more = f" and {len(column.values) - MOST_VALUES} more" if len(column.values) > MOST_VALUES else ""
         found |= {
             "examples": values,
-            "description": f"Text; known values: {', '.join(map(repr, values))}{more}. Others may come.",
+            "description": f"Text; known values: {', '.join(map(repr, values))}{more}. Other values are allowed.",
         }
     return found | {"x-gwi-kind": column.kind}
 

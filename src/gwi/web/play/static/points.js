@@ -75,7 +75,7 @@ export class Points {
     this.choices.found(found);
     if (asked.moving) return;
     this.last = found;
-    const facts = { "Noise (sd)": short(found.noise_std), "Length-scale": short(found.lengthscale), "Inducing points": String(found.inducing.length), "Least known near": `x ${short(this.leastKnown()[0])}` };
+    const facts = { "Noise (sd)": short(found.noise_std), "Length-scale": short(found.lengthscale), "Inducing points": String(found.inducing.length), "Least certain near": `x ${short(this.leastKnown()[0])}` };
     $("facts").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]));
     $("summary").textContent = found.summary;
     $("warned").replaceChildren(...found.notes.map((text) => element("li", { class: "note", text })));
@@ -119,7 +119,7 @@ export class Points {
   }
 
   add(place, sentence = "") {
-    if (this.points.length >= MOST) return this.refused(`There are ${MOST} points, as many as the page takes.`);
+    if (this.points.length >= MOST) return this.refused(`There are ${MOST} points, the most that the page takes.`);
     const number = (this.count += 1), [x, y] = this.fitting(this.inside(place));
     this.points.push([x, y, number]);
     this.chosen = number;

@@ -74,10 +74,10 @@ function bars({ of, variance, left, base, background, parts, caveat }) {
   const shares = lines.map((line) => share(line.part)).filter(Number.isFinite);
   const low = Math.min(0, ...shares), high = Math.max(0, ...shares);
   const at = (value) => `${(100 * (value - low)) / (high - low || 1)}%`;
-  const head = element("p", { class: "soft", text: `The variance of ${of} is ${short(variance)} (standard deviation ${short(Math.sqrt(variance))}), that of ${background} usual rows ${short(base)}; ${written(left)} of the prior’s is left.` });
+  const head = element("p", { class: "soft", text: `The variance of ${of} is ${short(variance)} (standard deviation ${short(Math.sqrt(variance))}), that of ${background} usual rows ${short(base)}; ${written(left)} of the prior variance is left.` });
   const list = element("ul", { class: "bars", "aria-label": "What each column adds to the variance" }, ...lines.map((line) => bar(line, variance, share, at)));
   const how = lines.some(({ error }) => error !== 0) ? " ± is the standard error of parts that were found by drawing orders of columns." : "";
-  const foot = element("p", { class: "soft small", text: `Shares of the variance; together they are 100 %. A column’s says how much surer the model would be with the values of usual rows in its place; below zero, how much less sure.${how}` });
+  const foot = element("p", { class: "soft small", text: `Shares of the variance; together they are 100 %. A column’s share says how much more certain the model would be with the values of usual rows in its place; below zero, how much less certain.${how}` });
   return [head, list, ...(caveat ? [element("p", { class: "note", text: caveat })] : []), foot];
 }
 

@@ -10,10 +10,10 @@ const SECONDS = [3, 5, 10, 20, 60, 120, 300, 600];
 const percent = (value) => `${(100 * value).toFixed(0)} %`;
 const SCORES = {
   rmse: ["RMSE", "typical error, in the target's unit", short],
-  mae: ["Mean error", "without its sign", short],
+  mae: ["Mean error", "mean absolute error", short],
   accuracy: ["Accuracy", "rows whose most probable class is right", percent],
-  coverage_95: ["Held by 95 % intervals", "of rows it had not seen; 95 % is right", percent],
-  nll: ["NLL", "the lower the better", short],
+  coverage_95: ["In 95 % intervals", "of held-out rows; should be 95 %", percent],
+  nll: ["NLL", "lower is better", short],
   ece: ["Calibration error", "of probabilities", short],
   calibration_error: ["Calibration error", "of intervals", short],
   c_index: ["C-index", "pairs in the right order", short],
@@ -152,7 +152,7 @@ export class TablePanel {
     if (!wanted && found.length > MOST_SHOWN) shown = [...shown, ...found.slice(-1)];
     $("target").replaceChildren(...shown.map(([column, i]) => element("option", { value: i, text: column.examples ? `${column.name}  (${column.examples})` : column.name, selected: i === chosen })));
     if ($("target").selectedIndex < 0 && shown.length) $("target").selectedIndex = 0;
-    $("target-more").textContent = found.length > shown.length ? `${found.length - shown.length} columns more; search for them.` : found.length ? "" : "No column has such a name.";
+    $("target-more").textContent = found.length > shown.length ? `${found.length - shown.length} columns more; search for them.` : found.length ? "" : "No column has this name.";
   }
 
   fit() {
@@ -172,7 +172,7 @@ export class TablePanel {
     $("results-title").textContent = `${fitted.task === "regression" ? "Prediction" : "Classes"} of ${fitted.target}`;
     const tiles = Object.entries(SCORES).filter(([name]) => Number.isFinite(fitted.scores[name])).slice(0, MOST_SCORES);
     $("scores").replaceChildren(...tiles.map(([name, [title, why, written]]) => element("div", { class: "tile" }, element("dt", { text: title }), element("dd", { class: "value", text: written(fitted.scores[name]) }), element("dd", { class: "why", text: why }))));
-    const rows = fitted.scores.rows ? [`Scores are of ${fitted.scores.rows} rows held out; the model was then fitted to all ${fitted.num_rows}.`] : ["There are too few rows to hold some out for scores."];
+    const rows = fitted.scores.rows ? [`Scores are from ${fitted.scores.rows} held-out rows; the model was then fitted to all ${fitted.num_rows}.`] : ["There are too few rows to hold some out for scores."];
     $("notes").replaceChildren(...[...rows, ...fitted.notes].map((text) => element("li", { text })));
     $("fit-summary").textContent = fitted.summary;
     $("report").hidden = true;

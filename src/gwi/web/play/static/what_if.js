@@ -43,7 +43,7 @@ export class WhatIf {
     const found = wanted ? all.filter(([control]) => control.name.toLowerCase().includes(wanted)).slice(0, MOST_FOUND) : all.slice(0, FIRST);
     $("controls").replaceChildren(...found.map(([control, i]) => this.control(control, i)));
     const rest = this.controls.length - FIRST;
-    $("controls-more").textContent = wanted ? (found.length ? "" : "No column has such a name.") : rest > 0 ? `The ${FIRST} columns that count most; search for the ${rest} others.` : "";
+    $("controls-more").textContent = wanted ? (found.length ? "" : "No column has this name.") : rest > 0 ? `The ${FIRST} most important columns; search for the other ${rest}.` : "";
   }
 
   control(control, i) {
