@@ -76,6 +76,7 @@ def train_early_stopped(
     generator: torch.Generator | None = None,
     on_step: Callable[[float], None] | None = None,
     gives_up: GivesUp = never,
+    patience: int = PATIENCE,
 ) -> Float[Tensor, "V J"]:
     """Train all members at once, `network` in place; what the members that have not seen a row predict there, on average.
 
@@ -97,13 +98,14 @@ def train_early_stopped(
         generator: for the order of rows.
         on_step: called with the share of `max_steps` that is done.
         gives_up: asked at each look.
+        patience: steps that the best one may be behind.
     """
     num_groups, dtype = len(learned), network.dtype
     x, y, share = x.to(dtype), y.to(dtype), learned.to(dtype) * weight.to(dtype)
     # A member that sees few rows takes steps as long as one that sees many.
     share = (share / share.mean(1, keepdim=True)).repeat(network.num_members // num_groups, 1)
     optimiser = _optimiser(network, train_linear)
-    history = _History(network, loss, judges, num_groups, optimiser.values, unit, gives_up)
+    history = _History(network, loss, judges, num_groups, optimiser.values, unit, gives_up, patience)
 
     def evaluated(rows: Tensor) -> Tensor:
         outputs = network.members(x[rows])
@@ -158,6 +160,7 @@ class _History:
         values: of all parameters.
         unit: against which gains of each row are measured; None for the loss itself.
         gives_up: asked at each look.
+        patience: steps that the best one may be behind.
     """
 
     def __init__(
@@ -169,9 +172,10 @@ class _History:
         values: Tensor,
         unit: float | None,
         gives_up: GivesUp,
+        patience: int,
     ):
         self._network, self._loss, self._judges, self._num_groups, self._values = network, loss, judges, num_groups, values
-        self._unit, self._gives_up, self.average = unit, gives_up, values.clone()
+        self._unit, self._gives_up, self._patience, self.average = unit, gives_up, patience, values.clone()
         some = judges
         if len(judges.x) > MOST_JUDGES:
             rows = torch.randperm(len(judges.x), generator=torch.Generator().manual_seed(0))[:MOST_JUDGES]
@@ -210,7 +214,7 @@ class _History:
         early = [best for looked, best in self._losses if looked <= LATE_SHARE * step]
         unit = abs(early[-1]) if self._unit is None else self._unit * float(self._some.weight.sum())
         gained = step < FEWEST_STEPS or early[-1] - self._best >= LEAST_GAIN * unit
-        return given_up or not gained or step - self._best_step > max(PATIENCE_SHARE * step, PATIENCE)
+        return given_up or not gained or step - self._best_step > max(PATIENCE_SHARE * step, self._patience)
 
     def settle(self) -> Float[Tensor, "V J"]:
         """Take the best parameters, and say what is predicted at held-out rows."""

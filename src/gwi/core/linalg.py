@@ -41,6 +41,8 @@ _FIRST_JITTER = {torch.float64: 1e-14, torch.float32: 1e-6}
 SMALLEST_PIVOT = 1e-6
 _LARGEST_JITTER = {torch.float64: 1e-5, torch.float32: 1e-2}
 _NOTICEABLE_JITTER = {torch.float64: 1e-8, torch.float32: 1e-3}
+# Times n · eps, what rounding moves an eigenvalue by: with so much jitter a matrix is sound if it can be factorised.
+_FAR_ABOVE = 100
 
 
 def cholesky(
@@ -91,7 +93,11 @@ def cholesky(
     while True:
         # A zero jitter must leave the matrix bit-equal, hence the product rather than a branch.
         factor, info = torch.linalg.cholesky_ex(_with_diagonal(matrix, used * scale))
-        failed = (info > 0) | ~_is_trustworthy(factor.detach(), scale.detach(), used)
+        failed = info > 0
+        # A jitter far above the rounding errors is the lowest eigenvalue itself; a fit that factorises hundreds of matrices with
+        # one need not look for it.
+        if bool((used < _FAR_ABOVE * matrix.shape[-1] * torch.finfo(matrix.dtype).eps).any()):
+            failed = failed | ~_is_trustworthy(factor.detach(), scale.detach(), used)
         if not failed.any():
             break
         raised = torch.where(failed, (10 * used).clamp_min(_FIRST_JITTER[matrix.dtype]), used)

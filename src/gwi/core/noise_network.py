@@ -11,8 +11,9 @@ from torch import Tensor
 from gwi.core.early_stopping import Judges, train_early_stopped
 from gwi.core.networks import EnsembleMLP
 
-# Widths of the hidden layers, networks for each fold, and the bound on steps.
-HIDDEN, PER_FOLD, MAX_STEPS = (32, 32), 2, 1000
+# Widths of the hidden layers, networks for each fold, the bound on steps, and how many of these the best may be behind: noise that
+# bends is found late.
+HIDDEN, PER_FOLD, MAX_STEPS, PATIENCE = (32, 32), 2, 1000, 100
 # Nats a row against which gains in training are measured.
 UNIT_NATS = 0.1
 # Bounds on log σ² in training, of standardised targets.
@@ -73,5 +74,6 @@ def train_correction(
         max_steps=MAX_STEPS,
         unit=UNIT_NATS,
         generator=generator,
+        patience=PATIENCE,
     )
     return network.settled(), predicted[:, 0].double().clamp(LOWEST_LOG, HIGHEST_LOG).exp()
