@@ -11,8 +11,8 @@ from torch import Tensor
 from gwi.core.early_stopping import Judges, train_early_stopped
 from gwi.core.networks import EnsembleMLP
 
-# Widths of the hidden layers, networks for each fold, the bound on steps, and how many of these the best may be behind: noise that
-# bends is found late.
+# Widths of the hidden layers, networks for each fold, the bound on steps, and how many of them the best may be behind: noise
+# that bends is found late.
 HIDDEN, PER_FOLD, MAX_STEPS, PATIENCE = (32, 32), 2, 1000, 100
 # Nats a row against which gains in training are measured.
 UNIT_NATS = 0.1
