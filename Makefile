@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install launchers browser demo test test-all check lint types format dist wheel lowest newest docs gallery campaign records reproduce clean
+.PHONY: help install launchers browser demo test test-all check lint types format dist wheel lowest newest docs outputs gallery campaign records reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ format: install  ## format the code and mend what ruff can mend
 
 docs: install  ## build the documentation into site/
 	@$(BIN)/zensical build --clean
+
+outputs: install  ## run the Python of the pages again and write what it prints under it (minutes)
+	@$(BIN)/python -m tools.outputs $(PAGES)
 
 # Some of them: make gallery SCRIPTS=examples/gallery/07_counts.py
 SCRIPTS ?=

@@ -7,7 +7,6 @@ import re
 import runpy
 import subprocess
 import sys
-import textwrap
 import warnings
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from tools.outputs import blocks
 
 import gwi
 from gwi.cli.commands import run as run_command
@@ -27,17 +27,6 @@ mpl.use("Agg")
 ROOT = Path(__file__).parent.parent
 GALLERY = set((ROOT / "docs" / "gallery").iterdir())  # made of scripts that test_gallery runs
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *set((ROOT / "docs").rglob("*.md")) - GALLERY])
-# What stands before a block that is not run, with the reason.
-NOT_RUN = re.compile(r"<!-- not run: \S.*? -->\n\Z")
-
-
-def blocks(page):
-    """The Python blocks of a page that are to be run, and the output that stands under each; None where none does."""
-    text = page.read_text()
-    # Blocks in tabs are indented.
-    pattern = r"^( *)```python\n(.*?)^\1```$(?:\n\n\1```text\n(.*?)^\1```$)?"
-    found = [f for f in re.finditer(pattern, text, re.DOTALL | re.MULTILINE) if not NOT_RUN.search(text[: f.start()])]
-    return [(textwrap.dedent(f[2]), None if f[3] is None else re.sub(rf"^{f[1]}", "", f[3], flags=re.MULTILINE)) for f in found]
 
 
 def run(page, folder, monkeypatch):
@@ -47,10 +36,10 @@ def run(page, folder, monkeypatch):
     names = {"__name__": "page"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GWIWarning)
-        for block, shown in blocks(page):
+        for block in blocks(page):
             with contextlib.redirect_stdout(io.StringIO()) as printed:
-                exec(compile(block, page.name, "exec"), names)
-            assert shown is None or printed.getvalue() == shown, block
+                exec(compile(block.code, page.name, "exec"), names)
+            assert block.shown is None or printed.getvalue() == block.shown, block.code
     return names
 
 
@@ -239,13 +228,14 @@ def test_the_python_of_a_page_runs_and_keeps_its_word(name, tmp_path, monkeypatc
 @pytest.mark.parametrize("name", sorted(OUTPUTS_ONLY))
 def test_a_page_for_users_of_another_tool_runs_its_code_and_ours(name, tmp_path, monkeypatch):
     page = ROOT / "docs" / name
-    assert len([shown for _, shown in blocks(page) if shown]) >= 2
-    assert all(shown for block, shown in blocks(page) if "print(" in block)
+    assert len([block for block in blocks(page) if block.shown]) >= 2
+    assert all(block.shown for block in blocks(page) if "print(" in block.code)
     run(page, tmp_path, monkeypatch)
 
 
 def test_the_landing_page_shows_the_first_example_of_the_readme():
-    assert blocks(ROOT / "docs" / "index.md") == blocks(ROOT / "README.md")[:1]
+    here, there = ([(block.code, block.shown) for block in blocks(ROOT / page)] for page in ("docs/index.md", "README.md"))
+    assert here == there[:1]
 
 
 # What each example prints, and between which numbers. `demo.py` and `bayesian_optimisation.py` have tests of their own.

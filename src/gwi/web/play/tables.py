@@ -205,11 +205,11 @@ class PlayTable:
                 raise
             except (OSError, ValueError) as error:
                 # No process can be had, or it says what is no answer.
-                await self._kill("its process said what is no answer")
+                await self._kill("its process gave an answer that cannot be read")
                 said = f"The process for the table does not answer as it should ({type(error).__name__}); choose the file again."
                 raise UserError(said) from error
             except EOFError:
-                await self._kill("its process has ended, for want of memory perhaps")
+                await self._kill("its process has ended, perhaps for lack of memory")
                 ended = "The process that held the table has ended, perhaps for lack of memory; try fewer rows or columns."
                 raise self._no_model() if of_model else UserError(CLOSED if self.is_closed else ended) from None
 
