@@ -35,8 +35,8 @@ FIRST_ROUNDS = 16
 # Rounds between which the best is looked for, as a share of those done.
 LOOK_SHARE = 1 / 6
 # Boosting ends when the best round is this share of those done behind, or when the last third of them, which grew since the look
-# before, have lowered the held-out loss by less than this share of it: half a hundredth of a nat.
-PATIENCE_SHARE, LATE_SHARE, LEAST_GAIN = 0.3, 1 / 3, 0.01
+# before, have lowered the held-out loss by less than this share of it.
+PATIENCE_SHARE, LATE_SHARE, LEAST_GAIN = 0.3, 1 / 3, 0.015
 
 
 @dataclass(frozen=True, eq=False)
