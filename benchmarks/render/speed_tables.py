@@ -102,19 +102,21 @@ def max_time_kept() -> str:
 
 
 def label_speed() -> str:
-    """Seconds of fits of classes, their ratio to CatBoost's, and log loss."""
-    found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+    """Seconds of fits of classes, their ratio to CatBoost's, and log loss, on average over draws."""
+    found: dict[tuple[str, int], dict[str, list[tuple[float, float]]]] = {}
     for record in read("fast_labels"):
-        cell = found.setdefault((record["table"], int(record["num_rows"])), {}).setdefault(record["method"], {})
-        for key in ("cpu_seconds", "log_loss"):
-            cell[key] = float(record[key])
+        by = found.setdefault((record["table"], int(record["num_rows"])), {})
+        by.setdefault(record["method"], []).append((float(record["cpu_seconds"]), float(record["log_loss"])))
     rows = []
+    ratios: dict[int, list[float]] = {}
     for (name, size), by in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])):
-        shown = [by.get(method) for method in (OWN, "CatBoost", "histogram boosting")]
-        seconds = [f"{cell['cpu_seconds']:.1f}" if cell else "–" for cell in shown]
-        losses = [f"{cell['log_loss']:.3f}" if cell else "–" for cell in shown]
-        rows.append([name.removeprefix("mixed/"), f"{size:,}", *seconds, *losses])
-    header = ["table", "rows", "gwi, s", "CatBoost, s", "boosting, s", "gwi, log loss", "CatBoost", "boosting"]
+        means = [[mean(part) for part in zip(*by[method], strict=True)] for method in (OWN, "CatBoost", "histogram boosting")]
+        (own, _), (other, _), _ = means
+        ratios.setdefault(size, []).append(own / other)
+        seconds, losses = ([f"{mean[i]:.{digits}f}" for mean in means] for i, digits in ((0, 1), (1, 3)))
+        rows.append([name.removeprefix("mixed/"), f"{size:,}", *seconds, f"{own / other:.1f}", *losses])
+    rows += [["median", f"{size:,}", "", "", "", f"{median(ratio):.1f}", "", "", ""] for size, ratio in ratios.items()]
+    header = ["table", "rows", "gwi, s", "CatBoost, s", "boosting, s", "gwi / CatBoost", "gwi, log loss", "CatBoost", "boosting"]
     return table(header, rows) if rows else NO_RECORD
 
 
