@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from gpytorch.likelihoods import BernoulliLikelihood, StudentTLikelihood
+from gpytorch.likelihoods import BernoulliLikelihood, LaplaceLikelihood, StudentTLikelihood
 from scipy import stats
 from sklearn.base import clone
 
 from gwi import GWIRegressor, evaluation, load
 from gwi.core.likelihoods.families import PoissonFamily
-from gwi.exceptions import UnsavableError
+from gwi.exceptions import GWIWarning, UnsavableError
 from gwi.parts.likelihoods import LIKELIHOODS, Beta, Censored, Gamma, Poisson
 from target_cases import NAMES, table
 
@@ -329,3 +329,11 @@ def test_a_kernel_mean_alone_orders_times_of_which_half_are_bounds(seed):
     assert 0.4 < y["event"].mean() < 0.6
     model = GWIRegressor("svgp", cv=3, random_state=0).fit(x[:200], y[:200])
     assert evaluation.concordance(y[200:], model.predict_dist(x[200:])) > 0.7
+
+
+def test_a_likelihood_with_a_kink_does_not_look_as_if_its_variance_had_collapsed():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GWIWarning)
+        GWIRegressor("svgp", likelihood=LaplaceLikelihood(), cv=2, random_state=0).fit(x, x[:, 0] + rng.laplace(0, 0.7, 60))

@@ -94,8 +94,11 @@ class LinkedModel(NumberModel):
         if hasattr(self.family, "closed_log_marginal"):
             noise = phi.mean(-1)
         else:
-            expected = self.family.mean(mean[0], phi[0])
-            noise = self.family.curvature(expected, mean[0], phi[0]).mean()[None].reciprocal()
+            given = mean[0], phi[0]
+            # Of our own families the curvature is an expectation already, and y plays no part.
+            expected = getattr(self.family, "information", None)
+            information = self.family.curvature(self.family.mean(*given), *given) if expected is None else expected(*given)
+            noise = information.mean()[None].reciprocal()
         whole = torch.as_tensor(self.tempering_factor).to(variance)[:, None] * variance + disagreement
         return Levels(whole.mean(-1), noise, noise, self.tempering_factor, tempers_noise=False)
 

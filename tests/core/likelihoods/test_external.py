@@ -141,6 +141,17 @@ def test_counts_brought_are_scored_like_our_own():
     np.testing.assert_allclose(brought.log_density(y), own.log_density(y), rtol=1e-8)
 
 
+def test_the_information_is_that_of_the_density_also_with_a_kink():
+    f = torch.linspace(-1, 1, 2000, dtype=F64)
+    laplace = LaplaceLikelihood()
+    laplace.noise = 0.25
+    for likelihood, wanted in ((laplace, 1 / 0.25), (GaussianLikelihood(), 1 / GaussianLikelihood().noise.item())):
+        family = TorchFamily(likelihood)
+        assert family.information(f, torch.ones_like(f)).mean().item() == pytest.approx(wanted, rel=0.02)
+    # At the middle itself Laplace's density has no curvature at all.
+    assert TorchFamily(laplace).curvature(f, f, torch.ones_like(f)).max() < 1e-6
+
+
 def test_the_likelihood_of_the_user_stays_as_it_is():
     likelihood = StudentTLikelihood()
     family = TorchFamily(likelihood)
