@@ -16,7 +16,7 @@ from gwi.cli import commands as cli
 pytestmark = pytest.mark.unchecked
 
 LEVELS = ["low", "middle", "high"]
-QUICK = ["--mean", "svgp", "-q", "--json"]
+QUICK = ["--mean", "linear", "-q", "--json"]
 
 
 def rows(count, seed):
