@@ -14,12 +14,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import IO
 
+# Seconds after which a process is ended, whatever it does.
+LONGEST = 180
 # Two file descriptors for the output and the errors of a process come with its job; its number and its exit code go back.
 PARENT = """
 import gc, json, os, runpy, socket, sys
@@ -70,7 +73,7 @@ def _parent() -> tuple[socket.socket, subprocess.Popen]:
         command = [sys.executable, "-c", PARENT, str(theirs.fileno())]
         options = {"pass_fds": [theirs.fileno()], "stdin": subprocess.DEVNULL, "start_new_session": True}
         process = subprocess.Popen(command, env=environment, **options)
-    ours.settimeout(120)
+    ours.settimeout(2 * LONGEST)
     return ours, process
 
 
@@ -106,6 +109,8 @@ def started(
         socket.send_fds(jobs, [json.dumps(job).encode()], [(stdout or nowhere).fileno(), theirs])
         os.close(theirs)
         process = Started(int(jobs.recv(100)), stderr)
+        timer = threading.Timer(LONGEST, os.kill, (process.pid, signal.SIGKILL))
+        timer.start()
         try:
             yield process
         except BaseException:
@@ -114,6 +119,7 @@ def started(
             raise
         finally:
             process.wait()
+            timer.cancel()
 
 
 def run(
