@@ -3,8 +3,6 @@
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from benchmarks.render import pages as rendering
 from jaxtyping import Float
 
 import gwi
+import processes
 from checking import checked
 
 ROOT = Path(__file__).parent.parent
@@ -167,15 +166,14 @@ def test_the_readme_runs_as_a_script_and_prints_what_it_shows():
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 2
     code = "import torch\ntorch.set_num_threads(1)\n" + "".join(block for block, _ in blocks)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=180)
+    result = processes.run(["-c", code], check=True)
     assert result.stdout == "".join(shown for _, shown in blocks)
 
 
 @pytest.mark.unchecked
 def test_the_demo_says_what_it_did_and_draws_a_picture(tmp_path):
     picture = tmp_path / "demo.png"
-    command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--output", str(picture)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+    result = processes.run(["script", str(ROOT / "examples" / "demo.py")], "--output", picture, check=True)
     assert picture.stat().st_size > 20_000
     for word in ("Data", "Prior", "Covariance", "Coverage", "Picture"):
         assert word in result.stdout

@@ -64,6 +64,8 @@ def base_model():
         yield path
 
 
+# Of the same runs, cli/test_odd_files compares the words too.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", commands.CASES)
 def test_an_odd_file_gets_the_sentence_that_is_recorded(name, base_model):
     said = differences(commands.odd_outcome(name, base_model), WANTED["odd_files"][name])

@@ -219,7 +219,21 @@ CHECKS = {
 OUTPUTS_ONLY = [f"coming-from/{page.name}" for page in (ROOT / "docs" / "coming-from").glob("*.md")]
 
 
-@pytest.mark.parametrize("name", sorted(CHECKS))
+# Pages that take more than three seconds, of work that other tests do on smaller tables.
+LONG = (
+    "choosing.md",
+    "compare.md",
+    "counts.md",
+    "divergences.md",
+    "likelihoods.md",
+    "onnx.md",
+    "scaling.md",
+    "serving.md",
+    "wrap-your-model.md",
+)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(CHECKS)])
 def test_the_python_of_a_page_runs_and_keeps_its_word(name, tmp_path, monkeypatch):
     CHECKS[name](run(ROOT / "docs" / name, tmp_path, monkeypatch))
 

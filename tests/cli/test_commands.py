@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import os
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gwi
+import processes
 from gwi.cli import commands as cli
 from gwi.estimators.table_targets import TARGETS
 from gwi.fitting.hyperparameters import MOST_LENGTHSCALES
@@ -72,15 +72,12 @@ def mistake(capsys, *arguments):
 
 def test_a_round_trip_through_other_processes_is_the_python_interface_to_the_last_bit(folder):
     """A fit in one process and predictions in another give, from 17 digits of text, what the estimators give here."""
-    # All else of the environment stays: what chooses the loops of linear algebra may stand there.
-    environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
     fit = ["fit", f"{folder}/train.csv", "-t", "y", "-o", f"{folder}/other.gwi", "--drop", "class", "--mean", "linear"]
-    command = [sys.executable, "-m", "gwi", *fit, "--quiet", "--json", "--force"]
-    subprocess.run(command, check=True, timeout=600, env=environment, stdout=subprocess.DEVNULL)
+    processes.run(["-m", "gwi"], *fit, "--quiet", "--json", "--force", check=True)
     pairs = [("other", "out"), ("class", "classes")]
     runs = [["predict", f"{folder}/{m}.gwi", f"{folder}/new.csv", "-o", f"{folder}/{o}.csv", "--force"] for m, o in pairs]
     code = f"import sys; from gwi import cli; sys.exit(max(cli.run(arguments) for arguments in {runs!r}))"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600, env=environment)
+    processes.run(["-c", code], check=True)
 
     train, new = read_table(folder / "train.csv"), read_table(folder / "new.csv")
     encoder = Encoder.fit(train, "y", ["class"])

@@ -8,11 +8,14 @@ import json
 import numpy as np
 import pytest
 
+from golden.commands import odd_words
+from golden.content import RECORD, differences, read
 from gwi.cli import commands as cli
 from odd_files import BASE, CASES, SAME, text
 
 pytestmark = pytest.mark.unchecked
 
+RECORDED = read(RECORD, "odd_files")
 QUICK = ["--mean", "linear", "-q", "--json", "--holdout", "0"]
 
 
@@ -32,9 +35,15 @@ class Command:
         assert err.count("\n") == (code == 2), err
         return code, out, err
 
+    def predict(self, model, data):
+        return self("predict", model, data, "-o", "-", "--keep", "none", "-q")
+
     def predicted(self, model, data):
-        code, out, err = self("predict", model, data, "-o", "-", "--keep", "none", "-q")
-        return err if code else list(csv.DictReader(io.StringIO(out)))
+        return rows_or_sentence(*self.predict(model, data))
+
+
+def rows_or_sentence(code, out, err):
+    return err if code else list(csv.DictReader(io.StringIO(out)))
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +75,12 @@ def refuses(found, said, path):
     assert str(path) in found or "No row has a value" in found
 
 
+def check_recorded(name, predicted, fitted, folder, model):
+    """The sentences are, word by word, those of the golden record."""
+    said = differences(odd_words(predicted, fitted, folder, model), RECORDED[name])
+    assert not said, "\n".join(said)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_an_odd_file_gives_the_right_answer_or_one_sentence(name, folder, known, command, tmp_path):
     case = CASES[name]
@@ -73,7 +88,8 @@ def test_an_odd_file_gives_the_right_answer_or_one_sentence(name, folder, known,
     model = folder / "y.gwi"
     expected, scores = known
 
-    found = command.predicted(model, path)
+    prediction = command.predict(model, path)
+    found = rows_or_sentence(*prediction)
     if case.predict == SAME:
         assert found == expected
     elif isinstance(case.predict, int):
@@ -91,6 +107,7 @@ def test_an_odd_file_gives_the_right_answer_or_one_sentence(name, folder, known,
         refuses(err if code else out, case.evaluate, path)
 
     if case.fit is None:
+        check_recorded(name, prediction, None, tmp_path, model)
         return
     fitted = tmp_path / "m.gwi"
     other = "label" if case.target == "y" else "y"
@@ -98,6 +115,7 @@ def test_an_odd_file_gives_the_right_answer_or_one_sentence(name, folder, known,
     if name == "columns missing":
         drop = ["--drop", "label"]
     code, out, err = command("fit", path, "-t", case.target, "-o", fitted, *drop, *QUICK)
+    check_recorded(name, prediction, (code, out, err), tmp_path, model)
     if isinstance(case.fit, set):
         assert code == 0, err
         assert set(json.loads(out)["columns"]) == case.fit

@@ -12,6 +12,7 @@ import weakref
 import numpy as np
 import pytest
 
+import processes
 from gwi import GWIRegressor
 from gwi.cli import commands as cli
 from gwi.estimators import large, tables
@@ -44,11 +45,10 @@ def folder(tmp_path_factory):
     return path
 
 
-def started(code, *arguments, **streams):
+def started(code, *arguments):
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *code, *map(str, arguments)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    return subprocess.Popen(command, text=True, env=environment, **streams)
+    return subprocess.Popen(command, text=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 # The others below, without a process that takes its time to start.
@@ -60,12 +60,12 @@ def test_a_signal_removes_what_is_not_whole_and_says_so(folder, tmp_path, number
     output = tmp_path / "out.csv"
     output.write_text("old")
     options = ["-o", output, "-q", "--force", "--chunk-size", 5]
-    with started(["-c", SLOW], "predict", folder / "y.gwi", folder / "data.csv", *options) as process:
+    with processes.started(["-c", SLOW], "predict", folder / "y.gwi", folder / "data.csv", *options) as process:
         assert process.stderr.readline() == "working\n"
         assert len(list(tmp_path.iterdir())) == 2
         process.send_signal(number)
         assert process.stderr.read() == "gwi: interrupted; no output was written.\n"
-        assert process.wait(30) == 128 + number
+        assert process.wait() == 128 + number
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "old")]
 
 
@@ -169,11 +169,11 @@ def test_a_broken_connection_to_something_else_is_no_success(folder, monkeypatch
 
 def test_a_full_output_stream_is_one_sentence(folder):
     for arguments in (["predict", folder / "y.gwi", folder / "data.csv", "-o", "-", "-q"], ["info", folder / "y.gwi", "--json"]):
-        with open("/dev/full", "w") as full, started(["-m", "gwi"], *arguments, stdout=full) as process:
+        with open("/dev/full", "w") as full, processes.started(["-m", "gwi"], *arguments, stdout=full) as process:
             said = process.stderr.read()
             assert said.startswith("gwi: Standard output cannot be written (No space left on device); free some space")
             assert said.count("\n") == 1
-            assert process.wait(60) == 2
+            assert process.wait() == 2
 
 
 def test_an_interrupt_says_what_is_left(folder, tmp_path, capsys, monkeypatch):

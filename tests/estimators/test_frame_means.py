@@ -1,8 +1,5 @@
 """The user's own predictors of data frames as means: asked as they are, in the form that they know, and fitted inside folds."""
 
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -22,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import gwi
+import processes
 from gwi import GWIClassifier, GWIRegressor
 from gwi.exceptions import UnsavableError, UserError
 
@@ -154,8 +152,7 @@ def test_boosters_and_pipelines_are_stored_and_predict_the_same_in_another_proce
     )
     paths = [tmp_path / f"{i}.gwi" for i in range(len(STORED))]
     # On one thread as here: sums of other threads round otherwise.
-    command = [sys.executable, "-c", script, tmp_path / "new.parquet", tmp_path / "out.npy", *paths]
-    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    processes.run(["-c", script], tmp_path / "new.parquet", tmp_path / "out.npy", *paths, check=True)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), np.array(wanted), rtol=1e-12)
 
 
@@ -266,8 +263,7 @@ def test_a_model_from_python_predicts_a_text_file_by_the_command(tmp_path):
     model = GWIRegressor(mean=MODELS["LightGBM"][0], random_state=0).fit(TRAIN, Y, validation=(UNSEEN, Y_UNSEEN))
     path = model.save(tmp_path / "model.gwi")
     NEW.to_csv(tmp_path / "new.csv", index=False)
-    command = [sys.executable, "-m", "gwi", "predict", path, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
-    subprocess.run(command, check=True, capture_output=True)
+    processes.run(["-m", "gwi"], "predict", path, tmp_path / "new.csv", "-o", tmp_path / "out.csv", check=True)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], model.predict(NEW), rtol=1e-9)
 
 

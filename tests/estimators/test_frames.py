@@ -1,6 +1,7 @@
 """Estimators take the data frame that people have: text, categories, dates and missing cells, by the names of columns."""
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -34,15 +35,20 @@ def homes(num_rows=60, seed=0):
     return frame, pd.Series(rent, name="rent")
 
 
+@cache
+def of_pandas():
+    return GWIRegressor(["svgp", "linear"], likelihood="gaussian", random_state=0).fit(*homes())
+
+
 KINDS = {"pandas": lambda frame: frame, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_regressor_takes_frames_of_every_kind_in_any_order_of_columns(kind):
     X, y = homes()
-    model = GWIRegressor(["svgp", "linear"], random_state=0).fit(X, y)
+    model = of_pandas()
     expected = model.predict(X, return_std=True)
-    other = GWIRegressor(["svgp", "linear"], random_state=0).fit(KINDS[kind](X), y.to_numpy())
+    other = clone(model).fit(KINDS[kind](X), y.to_numpy())
     new = KINDS[kind](X[X.columns[::-1]].assign(address="unknown"))
     for fitted in (model, other):
         np.testing.assert_array_equal(fitted.predict(new, return_std=True), expected)
@@ -69,7 +75,10 @@ def test_a_classifier_takes_frames_and_labels_of_text(kind):
 def test_a_frame_of_numbers_alone_is_what_its_array_is():
     X, y = homes()
     numbers = X[["area", "lift"]].fillna(60.0)
-    by_frame, by_array = (GWIRegressor("svgp", random_state=0).fit(rows, y) for rows in (numbers, numbers.to_numpy(np.float64)))
+    by_frame, by_array = (
+        GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(rows, y)
+        for rows in (numbers, numbers.to_numpy(np.float64))
+    )
     expected = by_array.predict(numbers.to_numpy(np.float64))
     np.testing.assert_array_equal(by_frame.predict(numbers), expected)
     np.testing.assert_array_equal(by_frame.predict(numbers[["lift", "area"]]), expected)
@@ -102,7 +111,7 @@ def test_a_fit_from_a_file_forgets_the_columns_of_a_frame(tmp_path):
 
 def test_values_unlike_those_of_the_fit_are_named_in_a_warning_and_widen_the_spread():
     X, y = homes()
-    model = GWIRegressor("svgp", random_state=0).fit(X, y)
+    model = GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(X, y)
     new = X.dropna().head(5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -118,9 +127,9 @@ def test_validation_context_groups_and_updates_are_frames_too():
     X, y = homes(90)
     train, judge = slice(0, 60), slice(60, 90)
     known = GWIRegressor("linear", random_state=0).fit(X[train], y[train])
-    wrapped = GWIRegressor("svgp", random_state=0).fit(X[train], y[train], validation=(X[judge], y[judge]))
+    wrapped = GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(X[train], y[train], validation=(X[judge], y[judge]))
     assert np.isfinite(wrapped.predict(X[judge])).all()
-    with_context = GWIRegressor("svgp", random_state=0).fit(X[train], y[train], context=X[judge])
+    with_context = GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(X[train], y[train], context=X[judge])
     assert "beyond the data" in str(with_context.summary_)
     grouped = GWIRegressor("linear", random_state=0).fit(X[train], y[train], groups=X["built"].dt.year[train])
     assert np.isfinite(grouped.predict(X[judge])).all()
@@ -131,7 +140,7 @@ def test_validation_context_groups_and_updates_are_frames_too():
 
 def test_a_model_of_a_frame_is_saved_with_its_columns_and_serves_the_command(tmp_path, capsys):
     X, y = homes()
-    model = GWIRegressor("svgp", random_state=0).fit(X, y)
+    model = GWIRegressor("svgp", likelihood="gaussian", random_state=0).fit(X, y)
     model.save(tmp_path / "rents.gwi")
     again = load(tmp_path / "rents.gwi")
     np.testing.assert_array_equal(again.predict(pl.from_pandas(X), return_std=True), model.predict(X, return_std=True))

@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -17,6 +15,7 @@ from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, His
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
+import processes
 from gwi import GWIRegressor, load
 from gwi.core.networks import mlp
 from gwi.estimators.persistence import from_content
@@ -120,8 +119,7 @@ def test_another_process_predicts_the_same_bits(tmp_path):
         "found = gwi.load(folder + '/model.gwi').predict(np.load(folder + '/new.npy'), return_std=True); "
         "np.save(folder + '/found.npy', np.stack(found))"
     )
-    arguments = [sys.executable, "-c", code, str(path.parent), str(torch.get_num_threads())]
-    subprocess.run(arguments, check=True, timeout=120)
+    processes.run(["-c", code], path.parent, torch.get_num_threads(), check=True)
     np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), np.stack(model.predict(NEW, return_std=True)))
 
 

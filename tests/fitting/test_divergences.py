@@ -14,6 +14,8 @@ from gwi.core.means import ConstantMean, KernelMean
 from gwi.core.measures import GaussianMeasure
 from gwi.exceptions import GWIWarning
 
+pytestmark = pytest.mark.unchecked
+
 
 @pytest.fixture(scope="module")
 def table():

@@ -14,6 +14,8 @@ from gwi.exceptions import GWIWarning
 from gwi.fitting.folds import copies, counted_cells, equal_rows, folds, time_folds
 from gwi.fitting.task import NetworkSize, Task
 
+pytestmark = pytest.mark.unchecked
+
 
 def waves(num_rows, seed=0):
     rng = np.random.default_rng(seed)
@@ -32,7 +34,6 @@ def same(numbers, wanted):
     return len(pairs) == len(np.unique(numbers)) == len(np.unique(wanted))
 
 
-@pytest.mark.unchecked
 def test_rows_drawn_with_replacement_do_not_make_intervals_too_narrow():
     x, y = waves(300)
     drawn = np.random.default_rng(1).integers(0, 300, 800)
@@ -42,7 +43,6 @@ def test_rows_drawn_with_replacement_do_not_make_intervals_too_narrow():
     assert f"{800 - len(np.unique(drawn))} of 800 rows are copies of others; a row counts once" in str(model.summary_)
 
 
-@pytest.mark.unchecked
 @pytest.mark.parametrize("rounding", [0.0, 1e-10])
 def test_copies_count_once_as_if_they_were_not_there(rounding):
     x, y = waves(260)
@@ -95,7 +95,6 @@ def test_grades_of_fine_features_are_copies_where_both_agree():
     assert same(copies(x[drawn], grade[drawn]), drawn)
 
 
-@pytest.mark.unchecked
 def test_replicates_keep_their_noise():
     rng = np.random.default_rng(0)
     dose = np.repeat(np.arange(6.0), 20)[:, None]
@@ -122,7 +121,6 @@ def grouped(num_groups, size, seed):
     return x, np.sin(2 * x[:, 0]) + rng.normal(size=num_groups)[group] + 0.3 * rng.normal(size=num_groups * size), group
 
 
-@pytest.mark.unchecked
 def test_intervals_hold_for_new_groups_when_groups_are_named():
     named, plain = [], []
     for seed in range(3):
@@ -146,7 +144,6 @@ def test_a_group_stays_in_one_fold(estimator):
 
 
 @pytest.mark.slow
-@pytest.mark.unchecked
 def test_rows_in_time_are_judged_by_those_before_them():
     found = []
     for seed in range(10, 14):
@@ -175,7 +172,6 @@ def test_folds_in_time_never_learn_from_what_they_judge_or_from_later():
 
 @pytest.mark.parametrize("cv", [3, KFold(4), KFold(3, shuffle=True, random_state=0), TimeSeriesSplit(3), ShuffleSplit(3), "time"])
 @pytest.mark.parametrize("mean", ["svgp", LinearRegression(), "network"])
-@pytest.mark.unchecked
 def test_any_splitter_says_who_judges(cv, mean, monkeypatch):
     monkeypatch.setattr(Task, "network_size", lambda self, num_rows: NetworkSize(5, (4,), 1))
     x, y = waves(80)
@@ -235,7 +231,6 @@ def test_folds_ask_for_groups_as_scikit_learn_does():
 
 
 @pytest.mark.slow
-@pytest.mark.unchecked
 def test_copies_do_not_make_intervals_of_the_default_too_narrow():
     x, y = waves(120)
     drawn = np.random.default_rng(1).integers(0, 120, 400)
@@ -244,7 +239,6 @@ def test_copies_do_not_make_intervals_of_the_default_too_narrow():
     assert 0.92 <= held(model, *waves(2000, seed=2)) <= 0.99
 
 
-@pytest.mark.unchecked
 def test_labels_drawn_with_replacement_do_not_make_probabilities_too_sure():
     x, y = waves(250)
     label, (new, truth) = y > 0, waves(2000, seed=2)

@@ -18,6 +18,8 @@ from gwi.core.prior import fit_prior
 from gwi.fitting import paper
 from gwi.fitting.paper import batch_loss, fit_paper, initial_posterior, paper_num_inducing, train_posterior
 
+pytestmark = pytest.mark.unchecked
+
 F64 = torch.float64
 KINDS = ("network", "svgp")
 

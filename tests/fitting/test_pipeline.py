@@ -20,6 +20,8 @@ from gwi.parts import Covariance
 from gwi.streaming.loaders import ArraySource
 from waves import wave
 
+pytestmark = pytest.mark.unchecked
+
 SUMS = ("gram", "projection", "residual", "target_energy", "log_weight")
 
 

@@ -20,8 +20,9 @@ from gwi.fitting.plan import regression_members
 from gwi.parts import Covariance, Gaussian
 from waves import wave
 
+pytestmark = pytest.mark.unchecked
 
-@pytest.mark.unchecked
+
 def test_many_columns_and_few_rows_do_not_make_a_kernel_mean_look_better_than_it_is():
     inside, claimed, true = [], [], []
     for seed in range(3):

@@ -14,6 +14,8 @@ from gwi.core.networks import mlp
 from gwi.fitting import update
 from gwi.parts import Covariance, Frozen, Gaussian, RobustMax
 
+pytestmark = pytest.mark.unchecked
+
 
 def curve(count, low, high, seed):
     rng = np.random.default_rng(seed)
@@ -90,7 +92,6 @@ def test_an_update_is_the_law_of_f_given_the_rows(name):
     assert f"{kept.sum()} rows added by update" in str(model.summary_)
 
 
-@pytest.mark.unchecked
 @pytest.mark.parametrize("name", ["stack", "few inducing points"])
 def test_two_hundred_updates_of_one_row_are_one_of_two_hundred(name):
     one, many, (x, y), grid = fitted(name), fitted(name), curve(200, -1, 3, 1), np.linspace(-3, 4, 30)[:, None]

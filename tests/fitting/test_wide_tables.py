@@ -11,6 +11,8 @@ from gwi.core.relevance import forward_path, relevant_columns
 from gwi.fitting.hyperparameters import is_wide
 from gwi.fitting.plan import classification_members, regression_members
 
+pytestmark = pytest.mark.unchecked
+
 NOISE_STD = 0.3
 
 
@@ -25,7 +27,6 @@ def rmse(model, x, y):
     return float(np.sqrt(np.mean((model.predict(x) - y) ** 2)))
 
 
-@pytest.mark.unchecked
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_column_of_two_thousand_is_found_with_honest_intervals(seed):
     x, y, x_new, y_new = one_column(100, 2000, seed)
@@ -53,7 +54,6 @@ def test_labels_by_one_column_of_two_thousand_are_learned():
 
 
 @pytest.mark.slow
-@pytest.mark.unchecked
 def test_ten_thousand_columns_are_fitted_in_seconds():
     x, y, x_new, y_new = one_column(50, 10_000, 0)
     start = time.process_time()
@@ -63,7 +63,6 @@ def test_ten_thousand_columns_are_fitted_in_seconds():
 
 
 @pytest.mark.slow
-@pytest.mark.unchecked
 @pytest.mark.parametrize(("num_rows", "num_columns", "seconds"), [(150, 1000, 20), (50, 100_000, 60)])
 def test_wide_tables_of_any_width_are_fitted_in_bounded_time(num_rows, num_columns, seconds):
     x, y, x_new, y_new = one_column(num_rows, num_columns, 0, num_new=100)
@@ -74,7 +73,6 @@ def test_wide_tables_of_any_width_are_fitted_in_bounded_time(num_rows, num_colum
 
 
 @pytest.mark.slow
-@pytest.mark.unchecked
 def test_targets_of_pure_noise_are_called_noise():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((500, 400)), generator.standard_normal(500)

@@ -47,7 +47,7 @@ class Shell:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run(list(arguments))
-        return code, self._masked(out.getvalue()), self._masked(err.getvalue())
+        return code, masked(out.getvalue(), self.folder), masked(err.getvalue(), self.folder)
 
     def __call__(self, *arguments: str) -> None:
         """Run and keep; the arguments are the name."""
@@ -63,13 +63,6 @@ class Shell:
             self.found.texts[f"{name}: output"] = _without_fit_times(out) if arguments[0] == "compare" else out
         if code == 0 and "-o" in arguments:
             self._keep_file(arguments[arguments.index("-o") + 1])
-
-    def _masked(self, said: str) -> str:
-        said = re.sub(r"\s+━.*", "", said)
-        # Files hold times, so that their sizes are not the same twice.
-        said = re.sub(r"\([\d.e+]+ [kMG]?B\)", "(SIZE)", said)
-        said = said.replace(f"{self.folder}/", "").replace(str(self.folder), "FOLDER")
-        return without_seconds("\n".join(line.rstrip() for line in said.splitlines()))
 
     def _keep_file(self, name: str) -> None:
         path = self.folder / name
@@ -97,6 +90,15 @@ class Shell:
                 self.found.numbers[f"{name}: {column}"] = np.array([float(cell) for cell in cells])
             except ValueError:
                 self.found.texts[f"{name}: {column}"] = "\n".join(cells)
+
+
+def masked(said: str, folder: Path) -> str:
+    """What a command said, without times, sizes and the folder."""
+    said = re.sub(r"\s+━.*", "", said)
+    # Files hold times, so that their sizes are not the same twice.
+    said = re.sub(r"\([\d.e+]+ [kMG]?B\)", "(SIZE)", said)
+    said = said.replace(f"{folder}/", "").replace(str(folder), "FOLDER")
+    return without_seconds("\n".join(line.rstrip() for line in said.splitlines()))
 
 
 def _without_times(found: Any) -> Any:
@@ -328,23 +330,35 @@ def base_model() -> Iterator[Path]:
 
 
 def odd_outcome(name: str, model: Path) -> Outcome:
-    """Exit codes and sentences, and which columns a fit used: words that are the same on every machine."""
+    """What an odd file gives in a prediction and a fit."""
     case: Odd = CASES[name]
-    found = Outcome()
+    fitted = None
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(Path(folder))
         path = case.path(shell.folder).name
-        code, out, err = shell.say("predict", str(model), path, "-o", "-", "--keep", "none", "-q")
-        found.texts["predict"] = f"{code} {_named(err, model) or f'{len(out.splitlines())} lines'}"
+        predicted = shell.say("predict", str(model), path, "-o", "-", "--keep", "none", "-q")
         if case.fit is not None:
             other = "label" if case.target == "y" else "y"
             is_dropped = not isinstance(case.fit, str) or case.fit == SAME
             drop = ["--drop", "label" if name == "columns missing" else other] if is_dropped else []
-            code, out, err = shell.say("fit", path, "-t", case.target, "-o", "m.gwi", *drop, *QUICK)
-            said = json.dumps({k: json.loads(out)[k] for k in ("rows", "columns", "inputs", "not_used")}) if code == 0 else ""
-            found.texts["fit"] = f"{code} {err or said}"
+            fitted = shell.say("fit", path, "-t", case.target, "-o", "m.gwi", *drop, *QUICK)
+        return odd_words(predicted, fitted, shell.folder, model)
+
+
+def odd_words(predicted: tuple[int, str, str], fitted: tuple[int, str, str] | None, folder: Path, model: Path) -> Outcome:
+    """Exit codes and sentences, and which columns a fit used: words that are the same on every machine.
+
+    Args:
+        predicted: exit code, output and errors of `gwi predict`.
+        fitted: those of `gwi fit`; None if there was none.
+        folder: where the odd file is.
+        model: the model that it met.
+    """
+    found = Outcome()
+    code, out, err = predicted
+    found.texts["predict"] = f"{code} {masked(err, folder).replace(str(model), 'y.gwi') or f'{len(out.splitlines())} lines'}"
+    if fitted is not None:
+        code, out, err = fitted
+        said = json.dumps({k: json.loads(out)[k] for k in ("rows", "columns", "inputs", "not_used")}) if code == 0 else ""
+        found.texts["fit"] = f"{code} {masked(err, folder) or said}"
     return found
-
-
-def _named(sentence: str, model: Path) -> str:
-    return sentence.replace(str(model), "y.gwi")

@@ -27,7 +27,7 @@ def table(num_rows=90, num_columns=3, seed=0):
 @cache
 def fitted(likelihood):
     x, y, _, _ = target_cases.table(likelihood, num_rows=70)
-    return GWIRegressor("svgp", likelihood=likelihood, random_state=0).fit(x, y), x, y
+    return GWIRegressor("svgp", likelihood=likelihood, cv=2, random_state=0).fit(x, y), x, y
 
 
 # Both shapes of a beta law depend on f.

@@ -9,6 +9,8 @@ from gwi.onnx.graph import Graph
 from gwi.onnx.quantiles import mixed_quantiles
 from onnx_answers import session
 
+pytestmark = pytest.mark.unchecked
+
 LEVELS = (0.001, 0.025, 0.5, 0.975, 0.999)
 SPREADS = {"known f": (-14, -8), "some f": (-6, -2), "wide f": (-2, 2)}
 NOISES = {"little noise": (-9, -5), "some noise": (-4, -1), "much noise": (-1, 1)}

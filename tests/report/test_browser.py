@@ -10,7 +10,7 @@ from gwi.cli import commands as cli
 from gwi.report.comparison import METRICS, Compared, Comparison
 from gwi.report.comparison_page import content
 
-pytestmark = pytest.mark.skipif(executable() is None, reason="needs chromium")
+pytestmark = [pytest.mark.skipif(executable() is None, reason="needs chromium"), pytest.mark.unchecked]
 
 LONG = "a_name_without_any_blank_that_is_much_longer_than_a_phone_is_wide_" * 2
 

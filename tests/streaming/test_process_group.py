@@ -30,6 +30,8 @@ from gwi.streaming.process_group import ProcessGroup, joined
 from gwi.streaming.training import add_gradients, train_on_stream
 from gwi.tables.rows import Chunk
 
+pytestmark = pytest.mark.unchecked
+
 # The groups of each process: uneven shares, and the last process of three and of four has none.
 SHARES = {1: [[0, 1, 2, 3, 4]], 2: [[0], [1, 2, 3, 4]], 3: [[4, 0], [3, 1, 2], []], 4: [[2], [0, 1], [3, 4], []]}
 

@@ -150,7 +150,7 @@ def test_a_frozen_mean_needs_rows_it_has_not_seen(folder):
     with pytest.raises(ValueError, match="may have been trained on these rows"):
         GWIRegressor(network).fit(folder / "numbers", "y")
     x, y, _ = rows(400, seed=4)
-    model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=30))
+    model = GWIRegressor(network, random_state=0, covariance=Covariance(num_inducing=30), likelihood=Gaussian("constant"))
     model.fit(folder / "numbers", "y", validation=(x, y))
     assert model.summary_.num_rows == 3000
     want = network(torch.from_numpy(x).float()).detach().numpy()[:, 0]
@@ -213,7 +213,8 @@ def test_what_a_stream_cannot_do_is_said(folder):
         GWIRegressor("svgp").fit(folder / "numbers")
 
 
-def test_saved_models_of_streams_are_read_back(folder, tmp_path):
+def test_saved_models_of_streams_are_read_back(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_training, "FEWEST_STEPS", 20)
     model = GWIRegressor("svgp+network", random_state=0, covariance=Covariance(num_inducing=20)).fit(folder / "numbers", "y")
     model.save(tmp_path / "m.gwi")
     x, _, _ = rows(20, seed=7)
@@ -265,6 +266,7 @@ def test_columns_of_another_file_are_found_by_name(folder, tmp_path):
     # A column that the fit did not have, of text besides.
     pq.write_table(pa.table({name: named[name] for name in ("kind", "b", "y", "c", "a")}), tmp_path / "more.parquet")
     options = {"mean": LinearRegression(), "covariance": Covariance(num_inducing=10), "random_state": 0}
+    options["likelihood"] = Gaussian("constant")
     model = GWIRegressor(**options).fit(folder / "numbers", "y")
     wanted = gwi.score_source(model, tmp_path / "same.parquet", "y")
     assert gwi.score_source(model, tmp_path / "other.parquet", "y") == wanted
