@@ -20,8 +20,8 @@ from gwi.core.products import KernelProducts, Root
 # How far a variance, in units of the prior's, and a mean of standardised targets may be off by the rounding of products with
 # k_Z(x), as it is estimated. Beyond, k_Z is whitened by a triangular solve first, which keeps those digits.
 MOST_ROUNDING = 1e-10
-# How far a mean may be off where only its distance from others counts, a part of a variance.
-MOST_OF_SPREAD = 1e-9
+# The same where variances are averaged over thousands of rows: the parts of a variance then change by at most 4e-7 of it.
+MOST_OF_SPREAD = 1e-8
 # What the values of a kernel that has no closed form may be off by, in units of their size and of eps.
 ROUNDING = 24
 
@@ -143,10 +143,7 @@ class KernelTerms:
 
     def _is_accurate(self, lower: Tensor, coefficients: Tensor, root: Root | None) -> Literal["expanded", "differences", "no"]:
         """Whether products with k_Z(x) are, and with which squares of distances."""
-        level = float(lower.square().sum(-1).mean())
-        of_mean = level * float(coefficients.abs().sum(-1).max())
-        of_variance = 0.0 if root is None else 2 * math.sqrt(level) * root.size
-        sensitivity = max(of_mean, of_variance)
+        sensitivity = self._sensitivity(lower, coefficients, root)
         if not math.isfinite(sensitivity):
             # Coefficients that overflow give predictions that are no numbers, and these are refused.
             return "differences"
@@ -157,24 +154,29 @@ class KernelTerms:
             return "expanded"
         return "differences" if sensitivity * self.closed.rounding(expands=False) <= MOST_ROUNDING else "no"
 
-    def nearly(self, lower: Tensor, whitened: Float[Tensor, "K J M"], root: Root) -> KernelProducts | None:
-        """Products with k_Z(x) for variances, where φ is the basis because of the means; None where the variance needs it, too.
+    def _sensitivity(self, lower: Tensor, coefficients: Tensor, root: Root | None) -> float:
+        """What a rounding of k_Z(x), in units of the kernel's values, is multiplied by in the mean or in the variance."""
+        level = float(lower.square().sum(-1).mean())
+        of_mean = level * float(coefficients.abs().sum(-1).max())
+        return max(of_mean, 0.0 if root is None else 2 * math.sqrt(level) * root.size)
 
-        r is as accurate as elsewhere, and means are so far as their distance from each other needs it.
+    def nearly(self, lower: Tensor, whitened: Float[Tensor, "K J M"], root: Root) -> KernelProducts | None:
+        """Products with k_Z(x) where φ is the basis, for variances that are averaged over rows; None where that is too rough.
 
         Args:
             lower: L.
             whitened: coefficients of φ.
             root: R, beside k_Z.
         """
-        if self.closed is None or self._is_accurate(lower, torch.zeros_like(whitened), root) == "no":
+        if self.closed is None:
             return None
         coefficients = solve_lower_transposed(lower, whitened.flatten(0, 1).mT).mT
-        size = float(lower.square().sum(-1).mean()) * float(coefficients.abs().sum(-1).max())
-        closed = self.closed.with_expansion(False)
-        # Coefficients that overflow are no less than the bound.
-        is_enough = size * closed.rounding(closed.expands) <= MOST_OF_SPREAD
-        return KernelProducts(closed, coefficients, root) if is_enough else None
+        sensitivity = self._sensitivity(lower, coefficients, root)
+        for expands in (True, False):
+            # Coefficients that overflow are no less than the bound.
+            if sensitivity * self.closed.rounding(expands) <= MOST_OF_SPREAD:
+                return KernelProducts(self.closed.with_expansion(expands), coefficients, root)
+        return None
 
     def group(self, num_members: int, num_outputs: int) -> Iterator[KernelGroup]:
         """They by themselves."""

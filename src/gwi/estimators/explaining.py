@@ -60,7 +60,7 @@ class Rows:
         numbers: of each row, with the values that it carries.
         unlike: cells that are unlike all known ones.
         table: as they came; None of inducing points.
-        cells: as text.
+        cells: as text; none of background rows that are inducing points.
     """
 
     numbers: Float[Array, "N F"]
@@ -186,21 +186,29 @@ def _background(estimator: Any, columns: Columns, background: Any) -> Rows:
     if not isinstance(embedding, StandardisedRows):
         raise UserError("The model keeps features of training rows, not the rows: pass background=, some training rows.")
     z = estimator.posterior_.kernel.inducing_points.detach()[:MOST_POINTS]
-    return _of_points(estimator, columns, z[herded(z[:, : embedding.num_own], min(int(count), len(z)))])
+    numbers = _numbers_of(estimator, z[herded(z[:, : embedding.num_own], min(int(count), len(z)))])
+    # Nobody reads the cells of background rows that nobody brought.
+    return Rows(numbers, np.zeros((len(numbers), len(columns.names)), dtype=np.bool_), None, [])
 
 
-def _of_points(estimator: Any, columns: Columns, z: Float[Tensor, "n E"]) -> Rows:
+def _numbers_of(estimator: Any, z: Float[Tensor, "n E"]) -> Float[Array, "n F"]:
+    """Inducing points as rows of numbers."""
     numbers = estimator.model_.embedding.scales.original_rows(z.cpu().numpy())
     encoder = getattr(estimator, "encoder_", None)
     if encoder is not None:
         # Inducing points are known rows.
         numbers[:, len(encoder.encoder_.features) - 1] = 0.0
-        inputs = encoder.encoder_.inputs
-        found = cells_of(encoder.encoder_, numbers)
-        cells = [[row[inputs.index(name)] if name in inputs else UNKNOWN for name in columns.names] for row in found]
-    else:
-        cells = [[cell_text(value) for value in row[: len(columns.names)].tolist()] for row in numbers]
-    return Rows(numbers, np.zeros((len(numbers), len(columns.names)), dtype=np.bool_), None, cells)
+    return numbers
+
+
+def _texts_of(estimator: Any, columns: Columns, numbers: Float[Array, "n F"]) -> list[list[str]]:
+    """Rows of numbers as text, cell by cell."""
+    encoder = getattr(estimator, "encoder_", None)
+    if encoder is None:
+        return [[cell_text(value) for value in row[: len(columns.names)].tolist()] for row in numbers]
+    inputs = encoder.encoder_.inputs
+    found = cells_of(encoder.encoder_, numbers)
+    return [[row[inputs.index(name)] if name in inputs else UNKNOWN for name in columns.names] for row in found]
 
 
 def herded(z: Float[Tensor, "M D"], count: int) -> list[int]:
@@ -312,7 +320,7 @@ def _known_rows(estimator: Any, columns: Columns, rows: Rows, known: Rows | None
         if known is not None:
             cells = [known.cells[k] for k in best.tolist()]
         elif isinstance(model.embedding, StandardisedRows):
-            cells = _of_points(estimator, columns, z[best]).cells
+            cells = _texts_of(estimator, columns, _numbers_of(estimator, z[best]))
         else:
             cells = [[UNKNOWN] * len(columns.names)] * len(best)
         numbers = zip(best.tolist(), weight[best].tolist(), correlation[best].tolist(), cells, strict=True)
