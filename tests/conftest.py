@@ -38,9 +38,6 @@ NOT_CHECKED = {"gwi.estimators.base", "gwi.estimators.regressor", "gwi.estimator
 NOT_CHECKED |= {module for module in MODULES if module.startswith(("gwi.parts.", "gwi.cli."))}
 install_import_hook(sorted(MODULES - NOT_CHECKED), "checking.checked")
 
-# To compile a function of shap or scoringrules takes longer than all that the tests ask of it.
-os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
-
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
