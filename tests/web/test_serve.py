@@ -1,8 +1,6 @@
 """The server says what `gwi predict` says, with the same names, digits and sentences, and is not brought down by anything."""
 
-import asyncio
 import csv
-import gc
 import http.client
 import io
 import json
@@ -13,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -27,7 +24,7 @@ import gwi
 from gwi.cli import commands as cli
 from gwi.exceptions import UserError
 from gwi.web.guard import Limits
-from gwi.web.serve.app import Lanes, Service, accepted, kind_of
+from gwi.web.serve.app import Service, accepted, kind_of
 from gwi.web.serve.bodies import is_packed, rows_of
 from gwi.web.serve.served import open_models
 from gwi.web.serve.server import listening, server_of
@@ -395,37 +392,3 @@ def test_a_model_of_an_array_is_served_with_the_digits_of_the_model(tmp_path):
     finally:
         running.should_exit = True
         thread.join(10)
-
-
-def test_rows_that_nobody_waits_for_any_more_are_let_go():
-    """A request that took too long stays in its lane until those before it are done; its rows do not."""
-
-    class Rows:
-        pass
-
-    async def run():
-        lanes, begun, go = Lanes(), threading.Event(), threading.Event()
-
-        def first():
-            begun.set()
-            return go.wait(20)
-
-        before = asyncio.create_task(lanes.run(True, first))
-        await asyncio.to_thread(begun.wait, 20)
-        rows = Rows()
-        known, called = weakref.ref(rows), []
-        late = asyncio.create_task(lanes.run(True, called.append, rows))
-        del rows
-        await asyncio.sleep(0)
-        assert known() is not None
-        late.cancel()
-        await asyncio.gather(late, return_exceptions=True)
-        del late
-        gc.collect()
-        assert known() is None
-        go.set()
-        assert await before
-        lanes.close()
-        assert called == []
-
-    asyncio.run(run())
